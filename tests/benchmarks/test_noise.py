@@ -5,8 +5,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from benchmarks.outcomes.noise import play, proxy
-from benchmarks.outcomes.noise.build import make_variants, paraphrase_contract
+from benchmarks.outcomes.noise import build, play, proxy
 from benchmarks.outcomes.noise.endpoints import ToolEndpoint, load_sources
 from benchmarks.outcomes.noise.intents import HELD_OUT, TRAIN, draw_tasks, load_intents
 from benchmarks.outcomes.noise.table import NO_CALL, OutcomeTable, TableCall, TaskFacts
@@ -45,16 +44,16 @@ def stage() -> play.NoiseStage:
 
 
 def test_each_fault_is_as_frequent_a_fifth_has_none_and_parameters_keep_their_names():
-    made = paraphrase_contract(CONTRACT, "load", Random(1))
+    made = build.paraphrase_contract(CONTRACT, "load", Random(1))
     assert made["name"] == "load"
     assert made["inputSchema"]["properties"] == {"path": {"type": "string"}}
     real = [make_endpoint(f"srv-{at}") for at in range(20)]
-    made = make_variants(real, 75, 1)
+    made = build.make_variants(real, 75, 1)
     faults = [variant.fault for variant in made]
     assert {name: faults.count(name) for name in proxy.FAULTS} == dict.fromkeys(proxy.FAULTS, 10)
     assert faults.count(None) == 15
     assert len({variant.id for variant in made}) == 75
-    assert make_variants(real, 75, 1) == made != make_variants(real, 75, 2)
+    assert build.make_variants(real, 75, 1) == made != build.make_variants(real, 75, 2)
 
 
 def test_every_intent_is_checked_has_wordings_for_held_out_tasks_and_other_tasks_by_seed():

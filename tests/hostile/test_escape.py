@@ -11,14 +11,12 @@ from dataclasses import replace
 import pytest
 
 from assets.servers.probe.probe import probe
-from assets.servers.sandbox import kernel_limits, spec, watchdog
-from assets.servers.sandbox.process import start
+from assets.servers.sandbox import kernel_limits, process, spec, watchdog
 from assets.servers.sandbox.spec import SandboxLaunch, SandboxMount, SandboxPolicy
 from assets.servers.sandbox.toolchain import find_toolchain
 from tests.hostile import escape_suite as suite
-from tests.support import untrusted_server
+from tests.support import paths, untrusted_server
 from tests.support.cases import cases
-from tests.support.paths import ROOT
 from tests.support.untrusted_server import POLICY, probe_source, tool_names, write_launch
 
 PATIENT = replace(untrusted_server.CONVERSATION, start_s=20.0)  # six workers saturate two cores
@@ -160,7 +158,7 @@ def test_a_server_leaves_no_setuid_program_in_a_granted_folder(tmp_path, monkeyp
     mounts = (*map(SandboxMount.same, toolchain.binds),)
     mounts += (SandboxMount(tmp_path, "/srv/granted", writable=True, nofollow=True),)
     argv = (str(toolchain.python), "-I", "-c", _SET_ID)
-    with start(SandboxLaunch(argv, mounts=mounts), POLICY) as jailed:
+    with process.start(SandboxLaunch(argv, mounts=mounts), POLICY) as jailed:
         out, err = jailed.process.communicate(timeout=60)
     left = {path.name for path in tmp_path.iterdir() if path.stat().st_mode & 0o6000}
     worked = {*out.decode().split()}
@@ -210,9 +208,9 @@ def test_two_servers_at_once_do_not_find_each_other():
     mounts = tuple(SandboxMount.same(path) for path in found.binds)
     argv = (str(found.python), "-c")
     servers = [SandboxLaunch((*argv, of), mounts=mounts) for of in (first, second)]
-    with start(servers[0], POLICY) as one:
+    with process.start(servers[0], POLICY) as one:
         assert one.process.stdout.readline() == b"up\n"
-        with start(servers[1], POLICY) as other:
+        with process.start(servers[1], POLICY) as other:
             out, err = other.process.communicate(timeout=60)
     assert out == b"True True []\n", err
 
@@ -284,8 +282,8 @@ def namespace():
 
 def run_in(namespace, folder, network):
     command = ["ip", "netns", "exec", namespace, sys.executable, "-c", DRIVER]
-    command += [str(ROOT), str(folder), network]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=ROOT)
+    command += [str(paths.ROOT), str(folder), network]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=paths.ROOT)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
 

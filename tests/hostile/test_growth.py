@@ -27,10 +27,9 @@ from assets.synthesis.verify.rules import verify
 from serving.repair.drafts import read_drafts
 from serving.repair.ladder import repair_drafts
 from tests.orchestration.test_laws import THIRD_PARTY
-from tests.support import growth
+from tests.support import growth, paths
 from tests.support.cases import cases
 from tests.support.growth import MOST, measure_growth
-from tests.support.paths import ROOT
 from tests.support.pattern_work import SourcePattern, list_patterns, make_pumps
 from warehouse.sanitize.redact import redact
 from warehouse.sanitize.scrubber import Scrubber
@@ -176,10 +175,10 @@ def collect_patterns() -> list[tuple[str, SourcePattern]]:
     """(module, pattern) of each pattern over third-party text, once."""
     found: dict[str, tuple[str, SourcePattern]] = {}
     for folder in THIRD_PARTY:
-        for path in sorted((ROOT / folder).rglob("*.py")):
+        for path in sorted((paths.ROOT / folder).rglob("*.py")):
             for item in list_patterns(path):
                 if item.pattern is not None and isinstance(item.pattern.pattern, str):
-                    place = str(path.relative_to(ROOT))
+                    place = str(path.relative_to(paths.ROOT))
                     found.setdefault(f"{place} {item.pattern!r}", (place, item))
     return list(found.values())
 

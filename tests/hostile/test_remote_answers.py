@@ -10,14 +10,13 @@ import pytest
 from assets.servers.probe.remote_transport import MAX_STREAMS, RemotePolicy
 from assets.servers.probe.session import ProbePolicy
 from tests.hostile.cases import CHUNK, keep_silent, make_chunk, probe_script, write_endlessly
-from tests.support import http_mcp
+from tests.support import http_mcp, network
 from tests.support.cases import cases
 from tests.support.http_mcp import Call, make_good_script, make_reply, make_tool, make_welcome
-from tests.support.network import guard_loopback
 
 
 def test_nothing_is_sent_to_a_private_address_or_with_an_event_id_that_injects():
-    connector, inner = guard_loopback("10.9.8.7")
+    connector, inner = network.guard_loopback("10.9.8.7")
     redirect = partial(Call.say, status=307, Location="http://metadata.example/latest")
     found, here = probe_script(redirect, connector=connector)
     assert (found.error_kind, len(here.calls), inner.dialled) == ("policy_denied", 1, [])

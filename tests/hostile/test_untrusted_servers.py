@@ -17,8 +17,7 @@ from assets.servers.deploy.deploy import DeploymentResult
 from assets.servers.probe.failure_kinds import KINDS
 from assets.servers.probe.probe import probe
 from tests.hostile.cases import EATERS, LISTS, WIRE
-from tests.support import untrusted_server
-from tests.support.paths import ROOT
+from tests.support import paths, untrusted_server
 from tests.support.untrusted_server import probe_source, require_sandbox, tool_names, write_launch
 
 CASES = {**WIRE, **LISTS, **EATERS}
@@ -143,7 +142,7 @@ def test_a_killed_host_process_takes_its_servers_with_it(tmp_path):
         "jailed = start(SandboxLaunch(('sh', '-c', 'echo up; sleep 1234.5')), SandboxPolicy())\n"
         "print(jailed.process.stdout.readline().decode(), flush=True); jailed.process.wait()\n"
     )
-    root = str(ROOT)
+    root = str(paths.ROOT)
     host = subprocess.Popen([sys.executable, "-c", source, root], stdout=subprocess.PIPE)
     assert host.stdout.readline().strip() == b"up"
     inside = psutil.Process(host.pid).children(recursive=True)
@@ -237,7 +236,7 @@ def checked(tmp_path_factory):
     source = f"serve(json.loads({json.dumps(listed)!r}))"
     result = probe_source(tmp_path_factory.mktemp("heavy"), source)
     assert tool_names(result) == list(HEAVY), result.hint
-    argv, tools = [sys.executable, "-c", CALLS, str(ROOT)], json.dumps(result.tools).encode()
+    argv, tools = [sys.executable, "-c", CALLS, str(paths.ROOT)], json.dumps(result.tools).encode()
     try:
         out = subprocess.run(argv, input=tools, stdout=subprocess.PIPE, timeout=180).stdout
     except subprocess.TimeoutExpired as error:

@@ -7,10 +7,8 @@ import json
 from collections.abc import AsyncIterator
 from typing import Any, ClassVar
 
-from assets.marketplaces import policy
+from assets.marketplaces import listing, payload, policy
 from assets.marketplaces.launch.mcp_config import read_launch_facts
-from assets.marketplaces.listing import Listing
-from assets.marketplaces.payload import check_json_list, parse_json_object
 
 
 class AcmeAdapter(policy.MarketplaceAdapter):
@@ -21,7 +19,7 @@ class AcmeAdapter(policy.MarketplaceAdapter):
         number = 1
         while True:
             body = await get(
-                f"{self.policy.base_url}/list?page={number}", check_json_list("servers")
+                f"{self.policy.base_url}/list?page={number}", payload.check_json_list("servers")
             )
             refs = [self._ref(item) for item in body["servers"]]
             yield policy.RecordPage(refs, ended=number >= body.get("pages", 1))
@@ -36,11 +34,11 @@ class AcmeAdapter(policy.MarketplaceAdapter):
     async def detail(
         self, ref: policy.RecordRef, get: policy.FetchPage, render: policy.RenderPage
     ) -> Any:
-        return await get(ref.url, lambda page: parse_json_object(page, "name"), ref=ref)
+        return await get(ref.url, lambda page: payload.parse_json_object(page, "name"), ref=ref)
 
-    def parse(self, raw: Any, ref: policy.RecordRef) -> list[Listing]:
+    def parse(self, raw: Any, ref: policy.RecordRef) -> list[listing.Listing]:
         facts = read_launch_facts(raw["config"]) | {"name": str(raw["name"]), "evidence": "config"}
-        return [Listing(marketplace=self.name, native_id=ref.native_id, **facts)]
+        return [listing.Listing(marketplace=self.name, native_id=ref.native_id, **facts)]
 
 
 def server(name: str, **facts: Any) -> str:

@@ -9,8 +9,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from extensions.batch import defs
-from extensions.batch.batch_ledger import BatchLedger
+from extensions.batch import batch_ledger, defs
 from orchestration.definitions import build_defs
 from orchestration.factories import make_writer
 from orchestration.settings.load import load_settings
@@ -166,6 +165,6 @@ def test_a_batch_that_is_not_open_is_one_line(place):
     status, _, error = place.invoke("--cancel", "tm-none")
     assert status == 2
     assert error.startswith("batch 'tm-none' is not known; open: tm-")
-    [open_] = BatchLedger(place.ledger).find("sent")
+    [open_] = batch_ledger.BatchLedger(place.ledger).find("sent")
     status, [gone], _ = place.invoke("--cancel", open_.name, "--give-up")
     assert (status, gone["state"], gone["unknown"]) == (0, "given_up", 2)

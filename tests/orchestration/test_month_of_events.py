@@ -26,11 +26,8 @@ from dagster._serdes import serialize_value
 from sqlalchemy import event
 from sqlalchemy.engine import Engine
 
-from extensions.upkeep import collect
-from extensions.upkeep.checks import list_dead_runs
-from extensions.upkeep.policy import GarbageLimits
+from extensions.upkeep import checks, collect, policy
 from orchestration import alerts
-from orchestration.alerts import alert_on_silence, find_last_nightly
 from orchestration.runs.instance import clear_dead_runs, make_process_tags
 from orchestration.sensors import count_failed_trainings
 from tests.orchestration.runs.test_one_server import started
@@ -235,12 +232,12 @@ def count_work() -> Iterator[Work]:
 
 
 def look_for_dead(log: Log) -> list[str]:
-    return [run.thing for run in list_dead_runs(log.instance, time.time())]
+    return [run.thing for run in checks.list_dead_runs(log.instance, time.time())]
 
 
 READERS: dict[str, Callable[[Log], Any]] = {
     "retrain_on_drift": lambda log: tick(log.instance),
-    "alert_on_silence": lambda log: find_last_nightly(log.instance),
+    "alert_on_silence": lambda log: alerts.find_last_nightly(log.instance),
     "failed trainings": lambda log: count_failed_trainings(
         log.instance, {"toolmill/training_set": log.written.last_set}, 90
     ),
@@ -293,11 +290,11 @@ def test_the_heartbeat_is_that_of_the_last_run_also_where_an_earlier_one_is_stam
     nightly = log.written.runs[: len(MARKETS)]
     [*_, (_, last)] = nightly
     assert last < max(at for _, at in nightly), "the clock went back between them"
-    assert find_last_nightly(log.instance) == pytest.approx(last, abs=0.01)
+    assert alerts.find_last_nightly(log.instance) == pytest.approx(last, abs=0.01)
     cursor: str | None = ""
     for after_h, told in ((0, 0), (25.9, 0), (26.1, 1), (27, 1), (50, 1)):
         monkeypatch.setattr(alerts.time, "time", lambda at=last + after_h * HOUR: at)
-        result = alert_on_silence(dg.build_sensor_context(log.instance, cursor=cursor))
+        result = alerts.alert_on_silence(dg.build_sensor_context(log.instance, cursor=cursor))
         cursor = result.cursor if isinstance(result, dg.SensorResult) else cursor
         assert len(hook.taken) == told, f"{after_h} hours after it"
 
@@ -320,7 +317,7 @@ def test_gc_bounds_the_log_keeps_each_last_word_and_a_run_that_goes_on(open_log,
     warehouse.ledger.open_run("a test")
     alive = started(log.instance, make_process_tags())
     before, versions = count_events(log), list_last_versions(log)
-    keep = GarbageLimits(grace_days=1, event_days=7)
+    keep = policy.GarbageLimits(grace_days=1, event_days=7)
     place = collect.GarbageScope(
         home, warehouse.state, keep=keep, releases=RetentionPolicy(), now=time.time(),
         instance=log.instance,

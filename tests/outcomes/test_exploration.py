@@ -9,9 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assets.contracts.repair.problems import find_problems
-from assets.outcomes import exploration
-from assets.outcomes.call_proposer import CallProposer
-from assets.outcomes.execution import CallExecution
+from assets.outcomes import call_proposer, execution, exploration
 from assets.servers.deploy.grants import LocalSite
 from assets.synthesis.role_schemas import CallProposals
 from tests.support.cases import cases
@@ -122,7 +120,7 @@ def test_tools_that_list_come_first_and_an_answer_without_end_teaches_a_little()
 )
 def test_an_answer_is_read_as_json_or_by_lines(text, structured, expected):
     facts = ("useful", None, "", "ok", None, None, "", text, structured, len(text), 0.1, "", "")
-    assert exploration.read_answer(CallExecution(*facts)) == expected  # type: ignore[arg-type]
+    assert exploration.read_answer(execution.CallExecution(*facts)) == expected  # type: ignore[arg-type]
 
 
 scalars = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=30)
@@ -211,5 +209,5 @@ async def test_half_a_pair_in_an_answer_keeps_no_model_from_proposing():
     pool, llm = exploration.ValuePool(), cast("Any", SimpleNamespace(complete=complete))
     pool.add_answer({"\ud800": "v"}, "list")
     contract = make_tool("look", ["q"], q={"type": "string"})
-    [proposed] = await CallProposer(llm, 7).propose(contract, pool, [], 3)
+    [proposed] = await call_proposer.CallProposer(llm, 7).propose(contract, pool, [], 3)
     assert proposed.arguments == {"q": "x"}

@@ -4,13 +4,9 @@ import json
 from typing import Any
 
 from assets.contracts.canonical import contract_digest
-from assets.outcomes import select, table
-from assets.outcomes.defs import EXECUTIONS_AUDIT, report_executions
+from assets.outcomes import defs, execution, plan, run, select, table
 from assets.outcomes.environment import PLAIN
-from assets.outcomes.execution import ToolCall
-from assets.outcomes.plan import make_execution_row
 from assets.outcomes.policy import ExecutionPolicy
-from assets.outcomes.run import ExecutionJob, JobResult
 from assets.synthesis.tables import EXPLORED, GoldenCall, make_single_row
 from assets.vectors.confusable_table import TWINS
 from tests.outcomes.running import make_contract
@@ -229,19 +225,19 @@ def executed(server: str = "npm:a", **facts: Any) -> Row:
 
 def test_shares_are_of_servers_or_tools_and_a_call_that_nobody_foresaw_passes_the_audit():
     def shares(*rows: dict[str, Any]) -> list[str]:
-        return report_executions(rows)["shares"].splitlines()[2:]
+        return defs.report_executions(rows)["shares"].splitlines()[2:]
 
     rows = [executed(tool="b"), executed(tool="a"), executed(tool="a", outcome="empty")]
     rows.append(executed(tool="never", outcome="refused", status="failed", blame="credentials"))
     assert [line[:14] for line in shares(*rows)] == ["| a | 2 | 0.50", "| b | 1 | 1.00"]
     assert "npm:a | 3 | 0.67" in shares(*rows, executed("npm:b"))[0]
     assert len(shares(*(executed(f"npm:{n}") for n in range(60)))) == 24
-    assert report_executions(rows[3:])["shares"] == "none"
-    call = ToolCall("npm:x", "do", make_contract(), "c1:" + "0" * 64, {"x": 1})
-    job = ExecutionJob(
+    assert defs.report_executions(rows[3:])["shares"] == "none"
+    call = execution.ToolCall("npm:x", "do", make_contract(), "c1:" + "0" * 64, {"x": 1})
+    job = run.ExecutionJob(
         "e1:1", select.WantedCall(call), select.LaunchableServer("npm:x", {}, "r" * 64), PLAIN, 7
     )
-    row = make_execution_row(job, JobResult(problem="boom"))
+    row = plan.make_execution_row(job, run.JobResult(problem="boom"))
     assert (row["outcome"], row["error_kind"]) == (None, "internal")
     frame = table.EXECUTIONS.frame([{**row, "marketplace": "registry"}])
-    assert audit(frame, EXECUTIONS_AUDIT.expectations).passed
+    assert audit(frame, defs.EXECUTIONS_AUDIT.expectations).passed

@@ -15,10 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assets.contracts import findings
+from assets.contracts import findings, quarantined_tools
 from assets.contracts import snapshot as snapshots
-from assets.contracts.findings import scan_snapshot
-from assets.contracts.quarantined_tools import ANY_RULE, decide_on_tool
 from assets.contracts.snapshot import SNAPSHOTS, build_snapshot, list_malformed
 from assets.synthesis import summaries
 from assets.synthesis.defs import judgements, pairs
@@ -70,8 +68,8 @@ def shown(row: Row) -> set[str]:
 
 
 def decide(pipeline: Pipeline, digest: str, verdict: str) -> None:
-    how = {"rule": ANY_RULE, "verdict": verdict, "by": "test", "why": "to see"}
-    decide_on_tool(pipeline.warehouse, digest, **how)
+    how = {"rule": quarantined_tools.ANY_RULE, "verdict": verdict, "by": "test", "why": "to see"}
+    quarantined_tools.decide_on_tool(pipeline.warehouse, digest, **how)
 
 
 def test_a_first_run_writes_every_task_with_a_whole_receipt(pipeline):
@@ -264,11 +262,11 @@ def test_a_tool_whose_scan_fails_is_held(monkeypatch):
     scan = break_one(findings.scan_tool, lambda tool, *_: tool["name"] == PING["name"])
     with monkeypatch.context() as patched:
         patched.setattr(findings, "scan_tool", scan)
-        first = scan_snapshot(rows, {}, {}, run_date="2026-01-01")
+        first = findings.scan_snapshot(rows, {}, {}, run_date="2026-01-01")
     lines = [row for row in first.rows if row["rule"] == "not_scanned"]
     assert [(row["tool"], row["severity"]) for row in lines] == [(PING["name"], "high")]
     check(lines[0]["excerpt"])
-    again = scan_snapshot(rows, {}, {}, scans=first.scans, run_date="2026-01-02")
+    again = findings.scan_snapshot(rows, {}, {}, scans=first.scans, run_date="2026-01-02")
     assert again.read == 1  # it alone: the next run reads it once more
     assert not [row for row in again.rows if row["rule"] == "not_scanned"]
 

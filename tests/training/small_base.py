@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from assets.vectors.encoders import weights
-from assets.vectors.encoders.weights import find_base_path
 from tests.synthesis.contracts import make_tool
 
 TEMPLATE = (
@@ -86,7 +85,7 @@ def small_bert(folder: Path, seed: int = 3) -> Path:
         BertConfig(hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64)
     ).save_pretrained(str(folder))
     for name in ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.txt"):
-        shutil.copy(find_base_path() / name, folder / name)
+        shutil.copy(weights.find_base_path() / name, folder / name)
     modules = [
         {"idx": at, "name": str(at), "path": f"{at}_{kind}" if at else "",
          "type": f"sentence_transformers.models.{kind}"}

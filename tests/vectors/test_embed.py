@@ -10,14 +10,11 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from assets.vectors.encoders import hub, minilm, saved
-from assets.vectors.encoders.choose import open_embedder
+from assets.vectors.encoders import choose, hub, minilm, saved, sentence_model
 from assets.vectors.encoders.embedder import BadEmbedder, embed_queries, measure_reading
 from assets.vectors.encoders.endpoint import EndpointEncoder
 from assets.vectors.encoders.graph import IDS, MASK, VECTORS
-from assets.vectors.encoders.hub import allow_embedder
 from assets.vectors.encoders.minilm import MiniLM
-from assets.vectors.encoders.sentence_model import SentenceEncoder, digest_model
 from assets.vectors.encoders.weights import BASE, BadAdapter, find_base_path, is_other_base
 from assets.vectors.scale import REFERENCE, UNRELATED, ScaledEmbedder, get_plain, measure_unrelated
 from tests.support.cases import cases
@@ -221,14 +218,14 @@ def test_a_base_is_told_by_digest_and_by_the_hubs_name(named, base, other):
 
 
 @pytest.fixture(scope="module")
-def sentence() -> SentenceEncoder:
-    embedder = open_embedder(f"sentence-transformers:{find_base_path()}")
-    assert isinstance(embedder, SentenceEncoder)
+def sentence() -> sentence_model.SentenceEncoder:
+    embedder = choose.open_embedder(f"sentence-transformers:{find_base_path()}")
+    assert isinstance(embedder, sentence_model.SentenceEncoder)
     return embedder
 
 
 def test_minilm_and_the_shipped_retriever_are_opened_by_name():
-    made, base = (open_embedder(name) for name in ("general", "minilm"))
+    made, base = (choose.open_embedder(name) for name in ("general", "minilm"))
     assert isinstance(made, MiniLM)
     assert isinstance(base, MiniLM)
     assert base.id == "minilm-l6-v2/128"
@@ -239,7 +236,7 @@ def test_minilm_and_the_shipped_retriever_are_opened_by_name():
 @cases("spec", "", "bert", "minilm:fp8", "openai:", "sentence-transformers:", "onnx:/models/bert")
 def test_an_unknown_embedder_names_those_there_are(spec):
     with pytest.raises(BadEmbedder, match=r"expected one of general, .*minilm, .*openai:<model>"):
-        open_embedder(spec)
+        choose.open_embedder(spec)
 
 
 def test_a_sentence_transformers_model_embeds_a_whole_index_and_its_id_names_the_weights(sentence):
@@ -258,16 +255,16 @@ def test_a_sentence_transformers_model_embeds_a_whole_index_and_its_id_names_the
         weight = next(iter(sentence._model.parameters()))
         kept = weight[0, 0].item()
         weight[0, 0] += 1
-        assert digest_model(sentence._model)[:16] != before
+        assert sentence_model.digest_model(sentence._model)[:16] != before
         weight[0, 0] = kept
-    assert digest_model(sentence._model)[:16] == before
+    assert sentence_model.digest_model(sentence._model)[:16] == before
 
 
 READ = ["turn on the light", "打开灯", "file 打开灯光", "🙂"]
 
 
 def test_an_encoder_says_how_much_it_reads_however_it_is_run(sentence, tmp_path):
-    embedder = open_embedder("minilm")
+    embedder = choose.open_embedder("minilm")
     saved.save_encoder(embedder, tmp_path)
     stored = saved.open_encoder(tmp_path, embedder.id, threads=1)
     sentence.embed(["a much longer text, to which a batch of the same call was padded"])
@@ -284,10 +281,10 @@ def test_it_is_saved_as_the_place_of_weights_that_the_user_names(sentence, tmp_p
     folder = saved.save_encoder(sentence, tmp_path)
     assert [path.name for path in folder.iterdir()] == ["encoder.json"]
     for named in ("minilm", "sentence-transformers:some/other", f"openai:m@{tmp_path}"):
-        allow_embedder(named)
+        hub.allow_embedder(named)
         with pytest.raises(BadEmbedder, match="set TOOLMILL_EMBEDDER__MODEL to sentence-"):
             saved.open_encoder(tmp_path, sentence.id, threads=1)
-    allow_embedder(f"sentence-transformers:{find_base_path()}")
+    hub.allow_embedder(f"sentence-transformers:{find_base_path()}")
     again = saved.open_encoder(tmp_path, sentence.id, threads=1)
     assert np.abs(again.embed(TEXTS[:2]) - sentence.embed(TEXTS[:2])).max() < 1e-6
     card = folder / "encoder.json"

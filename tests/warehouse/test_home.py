@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 
 from orchestration.settings.load import load_settings
 from tests.support.cases import cases
-from warehouse import process_identity
+from warehouse import patterns, process_identity
 from warehouse.home import LAYOUT, MARKER, HomeUnavailable, check_home, claim_home, require_home
-from warehouse.patterns import compile_pattern
 from warehouse.process_identity import describe_owner, identify_process, is_abandoned
 from warehouse.store import Warehouse
 
@@ -172,7 +171,7 @@ _TEXT = st.text(
 @given(text=_TEXT)
 def test_matches_as_python(ours, python, after, before, text):
     text = text.replace("\x00", " ") if after.startswith("^") else text
-    pattern = compile_pattern(ours, unless_after=after, unless_before=before)
+    pattern = patterns.compile_pattern(ours, unless_after=after, unless_before=before)
     other = re.compile(python)
     expected = [(m.span(), m.groups(), m.groupdict()) for m in other.finditer(text)]
     assert [(m.span(), m.groups(), m.groupdict()) for m in pattern.finditer(text)] == expected
@@ -187,11 +186,11 @@ def test_matches_as_python(ours, python, after, before, text):
 
 
 def test_splits_and_passes_empty_matches():
-    assert compile_pattern(r"\s*,\s*").split("a , é,\n😀") == ["a", "é", "😀"]
-    assert compile_pattern(r"a*").findall("baé") == ["", "a", "", ""]
+    assert patterns.compile_pattern(r"\s*,\s*").split("a , é,\n😀") == ["a", "é", "😀"]
+    assert patterns.compile_pattern(r"a*").findall("baé") == ["", "a", "", ""]
 
 
 @cases("pattern", r"(a)\1", r"a++", r"(?<=a)b", r"[\W_]", "(")
 def test_what_the_engine_lacks_is_refused(pattern):
     with pytest.raises(ValueError, match=re.escape(repr(pattern))):
-        compile_pattern(pattern).search("a")
+        patterns.compile_pattern(pattern).search("a")

@@ -9,10 +9,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from assets.contracts import changes, defs
-from assets.contracts.defs import contract_changes, snapshots
+from assets.contracts import changes, defs, tool_diff
 from assets.contracts.snapshot import SNAPSHOTS, build_snapshot, list_malformed
-from assets.contracts.tool_diff import diff_files
 from orchestration.cli.app import app
 from tests.contracts.pipeline import MARKET, honest_servers, poisoned_servers
 from tests.support.cases import cases
@@ -208,7 +206,7 @@ def test_a_renamed_tool_is_told_and_one_without_a_contract_left_out_or_no_base(s
     change["why"] = "name: calls of the old name find no tool"
     assert json.loads(out) == {"changes": [change], "same": 1}
     old, new = saved("old.json", [A, A]), saved("new.json", [A, {"name": "odd"}])
-    report = diff_files(old, new)
+    report = tool_diff.diff_files(old, new)
     assert report.answer == {"changes": [], "same": 1}
     named = [line.split(": left out: ")[0].rsplit(", ")[-1] for line in report.left_out]
     assert named == ["entry 1", "entry 1"]
@@ -253,7 +251,7 @@ def test_unusable_input_is_one_line_that_names_the_file_and_the_mend(tmp_path, s
 # --- the assets `snapshots` and `contract_changes` over real tables, old versions of them included
 def take(pipeline, servers):
     pipeline.deploy(servers)
-    pipeline.run([snapshots], MARKET)
+    pipeline.run([defs.snapshots], MARKET)
 
 
 def test_a_change_says_why_in_print_and_a_change_of_an_older_table_says_nothing(pipeline):
@@ -268,7 +266,7 @@ def test_a_change_says_why_in_print_and_a_change_of_an_older_table_says_nothing(
     properties = servers["npm:song"][0]["inputSchema"]["properties"]
     properties["count"] = {"type": "string", "pattern": "\x1b[2J\u202e|"}
     take(pipeline, servers)
-    pipeline.run([contract_changes])
+    pipeline.run([defs.contract_changes])
     why = {row["tool"]: (row["cls"], row["why"]) for row in pipeline.read_rows(changes.CHANGES)}
     assert (why["x"], why["find_photo"][0]) == (("breaking", None), "suspicious")
     assert "not any more" in why["find_photo"][1]
@@ -285,9 +283,9 @@ def test_what_is_published_meanwhile_is_found_by_the_next_run(pipeline, monkeypa
         return output(*inputs)
 
     monkeypatch.setattr(defs, "report_changes", publish_meanwhile)
-    pipeline.run([contract_changes])
+    pipeline.run([defs.contract_changes])
     assert pipeline.read_rows(changes.CHANGES) == []
-    pipeline.run([contract_changes])
+    pipeline.run([defs.contract_changes])
     assert {row["tool"] for row in pipeline.read_rows(changes.CHANGES)} == {
         f"{deed}_photo" for deed in ("find", "make", "drop")
     }

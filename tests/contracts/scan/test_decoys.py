@@ -6,9 +6,8 @@ from base64 import b64encode
 import pytest
 
 from assets.contracts.quarantined_tools import ContractFirewall
-from assets.contracts.scan import HIGH, find_rug_pulls, scan_each, scan_tool
+from assets.contracts.scan import HIGH, find_rug_pulls, scan_each, scan_tool, tool_texts
 from assets.contracts.scan.engine import KEPT_CAP, MOST, scan_extras, scan_result
-from assets.contracts.scan.tool_texts import TEXT_CAP
 from benchmarks.bench_scan import measure_rules
 from tests.support.cases import cases
 from tests.support.paths import SHARED
@@ -72,7 +71,7 @@ def test_more_deep_parts_stop_no_scan_and_what_is_left_undecoded_is_said():
     result = scan_tool({"name": "do", "description": ORDER, "inputSchema": {"x": [deep] * 205}})
     assert {("not_read_whole", "high"), ("instruction_override", "high")} <= severities(result)
     text = "reverse rot13 " + encode(encode(encode("a b " * 6_700)))
-    assert len(text) < TEXT_CAP
+    assert len(text) < tool_texts.TEXT_CAP
     result = scan_tool({"name": "do", "description": text})
     assert ("not_read_whole", "high") in severities(result)
     assert scan_result("do", {"content": [text]}).unread
@@ -116,7 +115,7 @@ def test_an_order_is_found_in_whatever_part_it_stands(pieces, part):
 
 
 def test_an_order_that_two_pieces_of_a_long_text_share_is_found():
-    for before in range(TEXT_CAP - 60, TEXT_CAP, 9):
+    for before in range(tool_texts.TEXT_CAP - 60, tool_texts.TEXT_CAP, 9):
         assert high(content=["x" * (before - 1) + " " + ORDER])
 
 

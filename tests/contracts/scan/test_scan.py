@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assets.contracts.scan import HIGH, RULES, engine, scan_list, scan_tool
-from assets.contracts.scan.tool_texts import FIELD_CAP, TEXT_CAP
+from assets.contracts.scan import HIGH, RULES, engine, scan_list, scan_tool, tool_texts
 from tests.contracts.strategies import tools, values
 from tests.support.cases import cases
 
@@ -186,8 +185,8 @@ def test_two_doubtful_signs_weigh_more_than_either_and_a_quotation_excuses_its_s
 
 @cases(
     "tool",
-    {"name": "a", "description": "x" * TEXT_CAP + " " + OVERRIDE},
-    {"name": "a", "inputSchema": {"enum": ["x"] * (FIELD_CAP + 1)}},
+    {"name": "a", "description": "x" * tool_texts.TEXT_CAP + " " + OVERRIDE},
+    {"name": "a", "inputSchema": {"enum": ["x"] * (tool_texts.FIELD_CAP + 1)}},
     {"name": "a", "inputSchema": json.loads("[" * 200 + "]" * 200)},
 )
 def test_what_is_not_read_whole_is_said_and_not_cleared(tool):

@@ -6,10 +6,8 @@ from typing import Any
 import pytest
 import regex
 
-from assets.contracts import schema_shapes
+from assets.contracts import schema_shapes, tool_diff, tool_renames
 from assets.contracts import tool_renames as renaming
-from assets.contracts.tool_diff import NOT_WHOLE, compare_tools
-from assets.contracts.tool_renames import find_renames
 from assets.contracts.validate import find_schema_problem, validate_call
 from tests.contracts.history.test_diff import BASE
 from tests.support.cases import cases
@@ -140,12 +138,12 @@ def test_patterns_without_end_cost_what_they_may_and_no_more(monkeypatch):
 def test_a_tool_that_cannot_be_compared_whole_is_breaking_and_leaves_others_theirs():
     old, new = (tool(doubling(40, {"maximum": most})) for most in (3, 2))
     new["inputSchema"]["properties"]["b"] = {"type": "string"}
-    [change] = compare_tools([old], [new])
+    [change] = tool_diff.compare_tools([old], [new])
     assert (change.cls, change.fields) == ("breaking", ("inputSchema",))
-    assert NOT_WHOLE in change.why
+    assert tool_diff.NOT_WHOLE in change.why
     bad = [tool(doubling(40, {"maximum": most}), "a") for most in (3, 2)]
     good = [{**BASE, "description": text} for text in ("Old words.", "New words.")]
-    result = {c.tool: c.cls for c in compare_tools([bad[0], good[0]], [bad[1], good[1]])}
+    result = {c.tool: c.cls for c in tool_diff.compare_tools([bad[0], good[0]], [bad[1], good[1]])}
     assert result == {"a": "breaking", "search": "wording"}
 
 
@@ -158,7 +156,7 @@ def test_a_list_of_entangled_tools_shares_one_budget(monkeypatch):
     old, new = (
         [tool(doubling(40, {"maximum": most}), f"t{i}") for i in range(30)] for most in (3, 2)
     )
-    assert {change.cls for change in compare_tools(old, new)} == {"breaking"}
+    assert {change.cls for change in tool_diff.compare_tools(old, new)} == {"breaking"}
     [limit] = used
     assert -1_000 < limit.left < 0  # spent once, not thirty times
 
@@ -167,8 +165,8 @@ def test_renames_are_looked_for_within_a_budget(monkeypatch):
     gone = {f"o{i}": {"description": f"word {'x ' * 40}{i}", "inputSchema": {}} for i in range(60)}
     come = {f"n{i}": {"description": f"{'x ' * 40}{i} word", "inputSchema": {}} for i in range(60)}
     twin = {"description": "The very same text as before.", "inputSchema": {}}
-    assert len(find_renames(gone, come)) == 60
+    assert len(tool_renames.find_renames(gone, come)) == 60
     monkeypatch.setattr(renaming, "_MAX_STEPS", 100)
-    renames = find_renames({**gone, "old": twin}, {**come, "new": twin})
+    renames = tool_renames.find_renames({**gone, "old": twin}, {**come, "new": twin})
     assert renames["new"] == "old"
     assert len(renames) < 20

@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 import extensions.batch.batch_ledger as batches_module
-from extensions.batch import outbox
+from extensions.batch import batch_ledger, outbox
 from extensions.batch.batch_endpoint import BatchEndpoint, BatchStatus, _read_status
-from extensions.batch.batch_ledger import BatchLedger
 from extensions.batch.harvest import advance_batch
 from extensions.batch.outbox import BatchOutbox
 from tests.extensions.batch.batch_runs import (
@@ -187,15 +186,15 @@ class World:
         if gathered < KEYS:
             # What is being gathered belongs to a process that is no more
             gone = {"pid": os.getpid(), "process": "gone"}
-            for batch in BatchLedger(ledger).find("gathering"):
-                BatchLedger(ledger).save(batch.model_copy(update=gone))
+            for batch in batch_ledger.BatchLedger(ledger).find("gathering"):
+                batch_ledger.BatchLedger(ledger).save(batch.model_copy(update=gone))
         else:
             outbox.submit()
         ledger.close()
 
     def harvest(self, kill_at: int) -> None:
         ledger = open_ledger(self.folder)
-        for batch in BatchLedger(ledger).find("ready", "sent"):
+        for batch in batch_ledger.BatchLedger(ledger).find("ready", "sent"):
             advance_batch(ledger, batch.name, ROLE, InMemory(self.server, kill_at), settle_s=0)
         ledger.close()
 
@@ -246,7 +245,7 @@ def test_every_interleaving_answers_each_request_once(steps):
         world.check_money()
         ledger = open_ledger(folder)
         assert all(ledger.seen(one.key) for one in REQUESTS)
-        assert not BatchLedger(ledger).find("gathering", "ready", "sent")
+        assert not batch_ledger.BatchLedger(ledger).find("gathering", "ready", "sent")
         assert not ledger.list_unknown()
         per_answer = json.loads(ledger.seen(REQUESTS[0].key) or b"")["usd"]
         assert abs(ledger.spent() - KEYS * per_answer) < 1e-12

@@ -22,8 +22,7 @@ from assets.outcomes.policy import ExecutionPolicy
 from assets.outcomes.worlds.session import open_world
 from assets.servers.deploy.policy import DeployPolicy
 from assets.servers.recipes.recipe import dump_recipe
-from extensions.environments import export
-from extensions.environments.live import LiveTasks, answer_lines
+from extensions.environments import export, live
 from extensions.environments.recording import read_recording, write_recording
 from extensions.environments.replay_environment import ReplayTask, score_calls
 from extensions.environments.tasks import find_contamination, select_tasks
@@ -264,18 +263,18 @@ def write_tasks(folder: Path, first: str) -> None:
 
 
 @pytest.fixture
-def tasks(bench: Bench, tmp_path: Path) -> LiveTasks:
+def tasks(bench: Bench, tmp_path: Path) -> live.LiveTasks:
     with open_world(PLAIN, 7, tmp_path / "first") as opened:
         write_tasks(tmp_path, opened.digest_state())
     executor = ExecutionSetup(
         DeployPolicy(bench.folder, POLICY, PATIENT), replace(ExecutionPolicy(), timeout_s=20.0)
     )
-    return LiveTasks(tmp_path, executor, {"npm:x": dump_recipe(bench.recipe(SQUARES))})
+    return live.LiveTasks(tmp_path, executor, {"npm:x": dump_recipe(bench.recipe(SQUARES))})
 
 
-def ask(tasks: LiveTasks, *messages: Any) -> list[dict[str, Any]]:
+def ask(tasks: live.LiveTasks, *messages: Any) -> list[dict[str, Any]]:
     lines = [text if isinstance(text, str) else json.dumps(text) for text in messages]
-    return [json.loads(line) for line in answer_lines(tasks, lines)]
+    return [json.loads(line) for line in live.answer_lines(tasks, lines)]
 
 
 def test_a_call_is_answered_by_its_server_in_its_world_and_all_else_is_an_error(tasks, tmp_path):

@@ -10,9 +10,8 @@ import httpx2
 import pytest
 
 from assets.contracts.rename_history import ContractHistory, ContractMove
-from extensions.proxy import calls
+from extensions.proxy import calls, chat_calls
 from extensions.proxy.calls import CallRepair, ToolOffer, fix_call, read_offer
-from extensions.proxy.chat_calls import repair_chat
 from extensions.proxy.upstream import ProxyError, ProxySettings, make_listening
 from tests.extensions.proxy.upstream_script import (
     BROKEN,
@@ -75,7 +74,7 @@ async def test_arguments_of_a_whole_answer_are_text(given, text, legacy):
     call: Any = {"name": "weather", "arguments": given}
     message = {"function_call": call} if legacy else {"tool_calls": [{"function": call}]}
     repair = CallRepair(offer())
-    await repair_chat({"choices": [{"message": message}]}, repair)
+    await chat_calls.repair_chat({"choices": [{"message": message}]}, repair)
     assert (call["arguments"], len(repair.notes)) == (text, 1)
 
 

@@ -9,10 +9,8 @@ import polars as pl
 
 from assets.outcomes.policy import ReliabilityPolicy
 from assets.servers.calls.log import CallLog, query_digest
-from extensions.recommender import call_history
+from extensions.recommender import call_history, rerank_method, role
 from extensions.recommender.online_learner import OnlineLearner
-from extensions.recommender.rerank_method import OutcomeExample
-from extensions.recommender.role import train_reranker
 from extensions.recommender.tool_pool import ToolFacts, ToolPool
 from serving.index.build import build_index, move_pointer
 from serving.index.model import RERANKER_FILE, IndexSource
@@ -53,7 +51,7 @@ def make_question(
     return RerankQuestion(f"do job {seed}", vector, order, at, client)
 
 
-def draw_examples(pool: ToolPool, count: int, seed: int = 0) -> list[OutcomeExample]:
+def draw_examples(pool: ToolPool, count: int, seed: int = 0) -> list[rerank_method.OutcomeExample]:
     """Outcomes where the tools at even places work nine times in ten, the others one in ten; two of
     each question."""
     rng, results = np.random.default_rng(seed), []
@@ -61,7 +59,7 @@ def draw_examples(pool: ToolPool, count: int, seed: int = 0) -> list[OutcomeExam
         question = make_question(pool, row // 2, at=float(row))
         place = int(rng.integers(len(pool)))
         success = bool(rng.random() < (0.9 if place % 2 == 0 else 0.1))
-        results.append(OutcomeExample(question, place, success, task=f"t{row // 2}"))
+        results.append(rerank_method.OutcomeExample(question, place, success, task=f"t{row // 2}"))
     return results
 
 
@@ -95,7 +93,7 @@ def order_rows(home: Path, embedder: WordEmbedder) -> call_history.ServedOrder:
 
 def train(home: Path, calls: pl.DataFrame, embedder: WordEmbedder) -> dict:
     served = order_rows(home, embedder)
-    return train_reranker(
+    return role.train_reranker(
         home,
         call_history.digest_history(calls, served.version),
         lambda: call_history.add_passed_over(

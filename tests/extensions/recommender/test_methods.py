@@ -9,10 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from assets.vectors.lexical import stem_words
-from extensions.recommender import question_features, rerank_method
+from extensions.recommender import question_features, rerank_method, toolflix
 from extensions.recommender.methods import METHODS, BayesianMethod, SuccessPrior
 from extensions.recommender.tool_pool import TOOL_FEATURES, ToolFacts, ToolPool, ToolWords
-from extensions.recommender.toolflix import ToolFlix
 from serving.ranking.strategies import RerankQuestion
 from tests.extensions.recommender.reranked_tools import DIM, draw_examples, make_pool, make_question
 from tests.support.cases import cases
@@ -55,7 +54,7 @@ def test_a_method_is_a_function_of_what_it_is_fitted_to_and_learns_which_tools_w
 
 
 def test_without_wide_features_counts_of_the_past_change_nothing():
-    method, question = ToolFlix(wide=False), make_question(POOL, 852)
+    method, question = toolflix.ToolFlix(wide=False), make_question(POOL, 852)
     method.fit(EXAMPLES[:60], POOL)
     before = method.score(question, PLACES)
     for one in EXAMPLES:

@@ -11,10 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from extensions.recommender import reranker_file, reranker_fit
-from extensions.recommender.posterior import BlockLevel
+from extensions.recommender import posterior, rerank_method, reranker_file, reranker_fit
 from extensions.recommender.posterior_fit import find_split
-from extensions.recommender.rerank_method import OutcomeExample
 from extensions.recommender.reranker import CLIENT, TOOL, BayesianReranker, RerankerWeights
 from serving.ranking.strategies import RerankQuestion
 from tests.extensions.recommender.reranked_tools import DIM, draw_examples, make_pool, make_question
@@ -199,7 +197,7 @@ def test_another_file_is_told_apart(tmp_path, data):
 EXAMPLES = draw_examples(POOL, 150)
 
 
-def score_all(examples: list[OutcomeExample]) -> np.ndarray:
+def score_all(examples: list[rerank_method.OutcomeExample]) -> np.ndarray:
     ranker = BayesianReranker(reranker_fit.fit_reranker(examples, POOL), POOL)
     return ranker.score(make_question(POOL, 700), np.arange(len(POOL))).p
 
@@ -222,7 +220,7 @@ def test_the_order_of_the_file_and_outcomes_that_count_nothing_change_nothing(ro
 def test_a_fit_reads_the_newest_outcomes_of_each_tool_and_serves_every_level_but_that_of_tasks():
     question = make_question(POOL, 1)
     many = [
-        OutcomeExample(replace(question, at=float(at)), at % 2, True)
+        rerank_method.OutcomeExample(replace(question, at=float(at)), at % 2, True)
         for at in range(3 * reranker_fit.MOST_OF_TOOL)
     ]
     kept = reranker_fit.select_recent(many)
@@ -233,7 +231,7 @@ def test_a_fit_reads_the_newest_outcomes_of_each_tool_and_serves_every_level_but
     assert reranker_fit.TASK not in weights.levels
     assert weights.hardness > 0
     assert (len(weights.levels[TOOL].blocks), weights.levels[CLIENT].blocks) == (len(POOL), {})
-    assert isinstance(weights.levels[CLIENT], BlockLevel)
+    assert isinstance(weights.levels[CLIENT], posterior.BlockLevel)
     assert weights.facts == {"outcomes": 150, "of": 150, "until": 149.0, "by_kind": 2.0}
 
 
@@ -265,7 +263,7 @@ def test_a_tool_never_called_does_as_its_like_and_a_changed_one_as_it_does_now()
 KINDS = 6
 
 
-def draw_by_kind(count: int) -> list[OutcomeExample]:
+def draw_by_kind(count: int) -> list[rerank_method.OutcomeExample]:
     """Outcomes where each of six tools does one kind of request, whatever its description says."""
     rng, examples = np.random.default_rng(0), []
     for row in range(count):
@@ -274,7 +272,7 @@ def draw_by_kind(count: int) -> list[OutcomeExample]:
         vector = (vector / np.linalg.norm(vector)).astype(np.float32)
         question = RerankQuestion(f"job {row}", vector, np.arange(KINDS), float(row))
         worked = bool(rng.random() < (0.95 if kind == place else 0.05))
-        examples.append(OutcomeExample(question, place, worked, task=f"t{row}"))
+        examples.append(rerank_method.OutcomeExample(question, place, worked, task=f"t{row}"))
     return examples
 
 

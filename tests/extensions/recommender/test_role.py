@@ -15,9 +15,7 @@ from assets.synthesis.tables import JUDGEMENTS, PAIRS, GoldenCall, make_single_r
 from assets.vectors.encoders.minilm import MiniLM
 from assets.vectors.texts import ASKED
 from extensions.publishing.model_card import write_card
-from extensions.recommender import call_history, defs, evaluation
-from extensions.recommender.online_learner import OnlineLearner
-from extensions.recommender.rerank_method import OutcomeExample
+from extensions.recommender import call_history, defs, evaluation, online_learner, rerank_method
 from extensions.recommender.role import UNTRAINED_ORDER, find_lack, load_reranker
 from extensions.recommender.tool_pool import ToolFacts, ToolPool
 from serving.export import check_export, export_release, open_served
@@ -178,7 +176,7 @@ def test_calls_are_examples_in_the_order_of_time_and_what_was_passed_over_is_ser
     ]
     pool, served = ToolPool(tools, np.eye(40, DIM, dtype=np.float32)), np.arange(40)[::-1]
     asked = RerankQuestion("do job 1", np.eye(1, DIM, dtype=np.float32)[0], served)
-    done = OutcomeExample(asked, 35, True)
+    done = rerank_method.OutcomeExample(asked, 35, True)
     own, *passed = call_history.add_passed_over([done], pool)
     places = {one.place for one in passed if not one.success}
     assert (own, len(places), len(passed)) == (done, 4, 4)
@@ -273,7 +271,7 @@ def test_a_promoted_reranker_is_served_exported_and_rolled_back(warehouse, tmp_p
     assert find_first(running.settle(30)) == "npm:good::good_file"
 
     # The fit has read this log: following it teaches nothing twice.
-    learner = OnlineLearner(running, CallLog(home), ReliabilityPolicy())
+    learner = online_learner.OnlineLearner(running, CallLog(home), ReliabilityPolicy())
     while not learner.step():
         pass
     assert learner.learnt == 0

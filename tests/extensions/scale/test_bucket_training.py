@@ -16,9 +16,7 @@ import dagster as dg
 import pytest
 from dagster._core.errors import DagsterPipesExecutionError
 
-from extensions.scale import bucket_training
-from extensions.scale.bucket_folder import publish_folder
-from extensions.scale.bucket_store import Bucket
+from extensions.scale import bucket_folder, bucket_store, bucket_training
 from extensions.scale.bucket_training import MODEL_FILES, main, train_over_bucket
 from orchestration.resources import TrainingPlace, TrainingScripts
 from tests.extensions.scale.test_bucket import make_folder, obstore, open_s3
@@ -60,9 +58,9 @@ card = {FIGURES!r} | {{name: job[name] for name in ("role", "name", "training_se
 
 
 @pytest.fixture
-def buckets(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Bucket]:
+def buckets(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], bucket_store.Bucket]:
     """The bucket of each address, in memory."""
-    opened = cache(lambda url: Bucket(obstore.store.MemoryStore(), url))
+    opened = cache(lambda url: bucket_store.Bucket(obstore.store.MemoryStore(), url))
     monkeypatch.setattr(bucket_training, "open_bucket", opened)
     return opened
 
@@ -131,7 +129,7 @@ def test_a_model_that_is_altered_is_named_and_not_taken(buckets, job, tmp_path, 
     (home / "models" / name).rename(model)
     text = json.dumps(json.loads((model / file).read_text()) | new) if type(new) is dict else new
     (model / file).unlink() if text is None else (model / file).write_text(text)
-    publish_folder(buckets(f"{URL}/models/{name}"), model)
+    bucket_folder.publish_folder(buckets(f"{URL}/models/{name}"), model)
     with pytest.raises(TrainingFailed, match=rf"bucket: {URL}/models/{name}: .*{message}"):
         train_over_bucket(URL, job, NEVER)
     assert sorted(os.listdir(home / "models")) == ["other", "start"]

@@ -13,20 +13,17 @@ import pytest
 
 from extensions.batch.batch_ledger import BatchLedger
 from extensions.scale import postgres_ledger
-from extensions.scale.postgres_ledger import PostgresStore
 from extensions.upkeep.collect import find_oldest_start
 from extensions.upkeep.ledger_inspection import measure_health
 from tests.support.cases import cases
 from tests.support.paths import ROOT
 from tests.support.postgres import find_free_port
-from warehouse import postgres
-from warehouse.errors import UnusableInput
+from warehouse import errors, postgres, store
 from warehouse.ledger.attempts import BudgetExceeded, EffectAttempt, EffectOutcome
 from warehouse.ledger.batch_records import BatchRecord
 from warehouse.ledger.database import URL, LedgerUnavailable
 from warehouse.ledger.ledger import Ledger
 from warehouse.storage.blobs import Blobs
-from warehouse.store import Warehouse
 
 ELSEWHERE = "7@boot:1@another-machine"  # a process whose pid says nothing here
 
@@ -91,7 +88,7 @@ def test_four_processes_pay_once_and_a_kill_repeats_what_was_in_flight(tmp_path,
 
 @pytest.mark.slow
 def test_without_postgres_an_answer_is_kept(tmp_path, postgres_server, postgres_url, monkeypatch):
-    monkeypatch.setattr(PostgresStore._connect, "__defaults__", ((0.05,),))
+    monkeypatch.setattr(postgres_ledger.PostgresStore._connect, "__defaults__", ((0.05,),))
     ledger = open_machine(tmp_path / "a", postgres_url)
     pay(ledger, "before")
 
@@ -242,11 +239,11 @@ def test_a_closed_port_is_refused_at_once(tmp_path):
 
 @cases("url", "mysql://u:secret@h/d", "secret", "postgresqlx://secret")
 def test_an_address_of_something_else_is_refused_without_being_told(tmp_path, url, monkeypatch):
-    with pytest.raises(UnusableInput, match=URL) as caught:
+    with pytest.raises(errors.UnusableInput, match=URL) as caught:
         open_machine(tmp_path, url)
     assert "secret" not in str(caught.value)
-    assert "secret" not in repr(Warehouse(tmp_path, tmp_path, ledger_url=url))
+    assert "secret" not in repr(store.Warehouse(tmp_path, tmp_path, ledger_url=url))
     monkeypatch.setattr(postgres_ledger, "find_spec", lambda _: None)
-    with pytest.raises(UnusableInput, match=r"toolmill\[postgres\]"):
-        PostgresStore("postgresql://127.0.0.1/x", 1.0)
+    with pytest.raises(errors.UnusableInput, match=r"toolmill\[postgres\]"):
+        postgres_ledger.PostgresStore("postgresql://127.0.0.1/x", 1.0)
     assert postgres_ledger._write_marks("a LIKE '5%' AND b = ?") == "a LIKE '5%%' AND b = %s"

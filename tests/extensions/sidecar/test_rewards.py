@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from extensions.sidecar import rewards
-from extensions.sidecar.prompt import RevisionRow
+from extensions.sidecar import prompt, rewards
 from extensions.sidecar.rewards import RIGHT as IS_RIGHT
 from tests.extensions.sidecar.examples import (
     CALLS,
@@ -45,11 +44,11 @@ HOSTILE = {
 }
 
 
-def answer(row: RevisionRow) -> str:
+def answer(row: prompt.RevisionRow) -> str:
     return write_call(row.right[0]) if row.right else row.question
 
 
-def copy(row: RevisionRow) -> str:
+def copy(row: prompt.RevisionRow) -> str:
     return write_call({"name": row.draft_name, "arguments": row.draft_arguments})
 
 

@@ -13,9 +13,7 @@ import dagster as dg
 from assets.synthesis.tables import PAIRS
 from assets.vectors.index import VECTORS
 from extensions.scale import postgres_ledger
-from extensions.upkeep import checks, health
-from extensions.upkeep.checks import CHECKS
-from extensions.upkeep.home_tables import ADAPTERS, TABLES
+from extensions.upkeep import checks, health, home_tables
 from orchestration.cli.app import ROOT
 from orchestration.runs.instance import PROCESS_TAG
 from tests.extensions.upkeep.conftest import list_files, publish_rows
@@ -26,7 +24,7 @@ from tests.warehouse.storage.test_lance import rows as vector_rows
 from warehouse.process_identity import identify_process
 from warehouse.storage.lance import LanceStore
 
-BY_NAME = {check.name: check for check in CHECKS}
+BY_NAME = {check.name: check for check in checks.CHECKS}
 
 
 def look(name: str, at: health.InspectedHome) -> health.CheckResult:
@@ -42,7 +40,7 @@ def expect_finding(
 
 def test_a_home_that_is_well_has_no_finding_and_is_left_as_it_was(at):
     before = list_files(at.home)
-    results = [health.run_check(check, at) for check in CHECKS if check.name != "dagster"]
+    results = [health.run_check(check, at) for check in checks.CHECKS if check.name != "dagster"]
     assert {result.name: result.findings for result in results if result.findings} == {}
     assert list_files(at.home) == before
     looked = {result.name: result.n for result in results}
@@ -97,13 +95,13 @@ def test_damage_is_found(at, name, damage, thing, fix):
 def test_an_older_schema_is_a_notice_and_a_damaged_home_breaks_no_check(at, monkeypatch):
     newer = replace(PAIRS, schema_version=PAIRS.schema_version + 1)
     with monkeypatch.context() as patch:
-        patch.setitem(TABLES, "pairs", newer)
+        patch.setitem(home_tables.TABLES, "pairs", newer)
         expect_finding("pointers", at, "pairs/registry", "toolmill run", health.NOTICE)
         assert not look("pointers", at).broken
     for path in at.home.rglob("*"):
         if path.is_file():
             path.write_bytes(b"\xff{")
-    results = {check.name: health.run_check(check, at) for check in CHECKS}
+    results = {check.name: health.run_check(check, at) for check in checks.CHECKS}
     for name in ("layout", "pointers", "histories", "blobs"):
         assert results[name].broken, name
     wrong = Mock(side_effect=RecursionError("deep\nand wide"))
@@ -144,7 +142,7 @@ def test_vectors_that_are_doubled_or_missing_are_found(well, at):
 
 def test_a_model_that_is_gone_is_found_and_a_release_is_held_against_all_that_it_names(well, at):
     row = {"model": "m" * 64, "role": "retriever", "pairs": 1, "loss_last": 0.1}
-    publish_rows(well, ADAPTERS[0], row, partition=None)
+    publish_rows(well, home_tables.ADAPTERS[0], row, partition=None)
     expect_finding("models", at, "models/mmmm", "materialize retriever_adapter")
     assert not look("release", at).findings
     name, version = serve_release(at.home, "c1")
@@ -203,4 +201,4 @@ def test_every_table_of_ours_is_known():
     ).stdout.split()  # fmt: skip
     modules = [path.removesuffix(".py").replace("/", ".") for path in made]
     assert [module for module in modules if f"from {module} import" not in source] == []
-    assert len(TABLES) >= len(modules)
+    assert len(home_tables.TABLES) >= len(modules)

@@ -16,10 +16,7 @@ import pytest
 from assets.servers.deploy.deployment_table import DEPLOYMENTS
 from assets.servers.sandbox.toolchain import HostToolchain, find_toolchain
 from assets.synthesis.tables import JUDGEMENTS, PAIRS
-from extensions.upkeep import collect
-from extensions.upkeep.checks import check_instance
-from extensions.upkeep.commands import _open_scope
-from extensions.upkeep.health import InspectedHome
+from extensions.upkeep import checks, collect, commands, health
 from extensions.upkeep.policy import DAY, GarbageLimits
 from orchestration.cli.app import ROOT
 from orchestration.runs.instance import PROCESS_TAG, make_process_tags
@@ -89,7 +86,7 @@ def test_what_went_by_is_found_and_goes_and_the_home_is_well(lived):
     assert lived.tables.read(PAIRS)["pair_id"].to_list() == ["p3"]
     [row] = lived.tables.read(DEPLOYMENTS).to_dicts()
     assert lived.blobs.get(row["tools_blob"]) == b'[{"name": "t3"}]'
-    assert list_broken(InspectedHome(lived.home, lived.state)) == []
+    assert list_broken(health.InspectedHome(lived.home, lived.state)) == []
 
 
 def test_what_drift_compares_with_stays_as_long_as_the_model_that_learnt_then(warehouse):
@@ -222,7 +219,7 @@ for one in find_garbage(GarbageScope(home, state, keep, RetentionPolicy(), time.
 def test_killed_anywhere_it_leaves_a_home_that_is_well(lived, left):
     command = [sys.executable, "-c", _KILLED, str(lived.home), str(lived.state), str(left)]
     assert subprocess.run(command, cwd=ROOT, timeout=120).returncode == -9
-    assert list_broken(InspectedHome(lived.home, lived.state)) == []
+    assert list_broken(health.InspectedHome(lived.home, lived.state)) == []
     [row] = lived.tables.read(DEPLOYMENTS).to_dicts()
     assert lived.blobs.get(row["tools_blob"]) == b'[{"name": "t3"}]'
     assert all(one.remove() for one in collect.find_garbage(make_place(lived)).garbage)
@@ -309,8 +306,8 @@ def test_a_history_in_postgres_is_left_alone_and_told_in_a_line(tmp_path, monkey
     monkeypatch.delenv("DAGSTER_POSTGRES_URL", raising=False)
     assert is_own_instance(folder, settings.state_path())
     with ExitStack() as held, pytest.raises(UnusableInput, match="set it as it was"):
-        _open_scope(settings, held)
-    looked = check_instance(InspectedHome(tmp_path, settings.state_path()))
+        commands._open_scope(settings, held)
+    looked = checks.check_instance(health.InspectedHome(tmp_path, settings.state_path()))
     assert [finding.fix.partition(",")[0] for finding in looked.findings] == ["set it as it was"]
     monkeypatch.setenv("DAGSTER_POSTGRES_URL", "postgresql://u:s3cret@db/x")
     assert not is_own_instance(folder, settings.state_path())

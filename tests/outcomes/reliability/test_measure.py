@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from assets.outcomes.policy import ReliabilityPolicy
-from assets.outcomes.reliability import defs
+from assets.outcomes.reliability import defs, table
 from assets.outcomes.reliability.measure import (
     CARRIED,
     MOST_CARRIED,
@@ -30,7 +30,6 @@ from assets.outcomes.reliability.measure import (
     sum_evidence,
     unite_sources,
 )
-from assets.outcomes.reliability.table import RELIABILITY
 from tests.outcomes.reliability.observing import (
     DAY,
     DIGEST,
@@ -77,7 +76,7 @@ observations = st.builds(
 def test_the_order_of_observations_does_not_matter(stored, random):
     shuffled = random.sample(stored, len(stored))
     assert measure(shuffled) == measure(stored)
-    RELIABILITY.frame(measure(stored))
+    table.RELIABILITY.frame(measure(stored))
 
 
 def test_an_empty_history_is_the_prior_and_calls_count_by_their_age_kind_and_seconds():
@@ -86,7 +85,7 @@ def test_an_empty_history_is_the_prior_and_calls_count_by_their_age_kind_and_sec
     assert row["low"] < row["mean"] < row["high"]
     assert (row["failures"], row["p50_s"], row["last_at"]) == ("{}", None, None)
     assert len(measure([observe(tool_id="nothing")])) == 2  # an id that names no tool
-    assert isinstance(RELIABILITY.frame(measure([])), pl.DataFrame)
+    assert isinstance(table.RELIABILITY.frame(measure([])), pl.DataFrame)
     frame = make_frame([observe(at=NOW - 30 * DAY), observe(False)])
     assert sum_evidence(frame, POLICY, NOW) == {(TOOL, DIGEST): CallEvidence(0.5, 1.0)}
     row = find_row(measure([observe(), observe(False, kind="wrong_tool")]))
@@ -252,9 +251,9 @@ def test_it_publishes_versions_and_the_overlay(warehouse):
     assert "write_file" in visible["least_reliable"]
     assert "read_file" in visible["new_contracts"]
     assert (warehouse.home / "router" / "RELIABILITY.json").exists()
-    version = warehouse.tables.head(RELIABILITY.name)
+    version = warehouse.tables.head(table.RELIABILITY.name)
     assert materialize(warehouse)["version_moved"] is False
-    assert warehouse.tables.head(RELIABILITY.name) == version
+    assert warehouse.tables.head(table.RELIABILITY.name) == version
     row = {"server_id": "s", "tool": "t", "current": True, "low": 0.2, "mean": 0.5, "high": 0.9}
     assert defs.check_intervals([row]).passed
     assert not defs.check_intervals([row, {**row, "mean": 0.1}]).passed

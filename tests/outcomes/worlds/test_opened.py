@@ -24,7 +24,6 @@ from assets.outcomes.trajectory_play import TrajectoryCollection, collect_trajec
 from assets.outcomes.worlds import kind, session
 from assets.outcomes.worlds.catalogue import find_kind, find_world, list_worlds
 from assets.outcomes.worlds.check import prove_tasks
-from assets.outcomes.worlds.kind import FolderState
 from assets.outcomes.worlds.session import find_missing, open_world
 from assets.outcomes.worlds.spec import WorldSpec, load_world
 from assets.outcomes.worlds.tree import (
@@ -164,7 +163,7 @@ def test_a_reset_that_fails_is_one_error_and_the_world_is_unusable(tmp_path, sma
         first = whole.digest_state()
         fail = Mock(side_effect=OSError(28, "No space left on device"))
         with monkeypatch.context() as patch:
-            patch.setattr(FolderState, "reset", fail)
+            patch.setattr(kind.FolderState, "reset", fail)
             message = r"'small' in .*one/state cannot be reset: OSError"
             with pytest.raises(WorldFailed, match=message):
                 broken.reset()

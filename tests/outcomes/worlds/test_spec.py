@@ -11,7 +11,6 @@ from assets.outcomes.worlds import spec
 from assets.outcomes.worlds import tree as trees
 from assets.outcomes.worlds.catalogue import SHIPPED, find_world, list_worlds
 from assets.outcomes.worlds.changes import ChangeImpossible, apply_changes
-from assets.outcomes.worlds.spec import load_world
 from assets.outcomes.worlds.tree import (
     TreeLink,
     WorldFailed,
@@ -30,10 +29,10 @@ from warehouse.storage.untrusted_files import clear_folder
 def test_a_world_file_that_was_edited_is_read_anew(tmp_path):
     path = write_world(tmp_path)
     stamp = path.stat()
-    first = load_world(path)
+    first = spec.load_world(path)
     path.write_text(SMALL.replace('name = "small"', 'name = "other"', 1))  # as long as it was
     os.utime(path, ns=(stamp.st_atime_ns, stamp.st_mtime_ns))
-    assert (first.name, load_world(path).name) == ("small", "other")
+    assert (first.name, spec.load_world(path).name) == ("small", "other")
     assert [task.name for task in first.tasks] == ["write", "read"]
     assert first.read_files() == {"a.txt": b"first\n", "sub/b.txt": b"second\n"}
 
@@ -63,7 +62,7 @@ def test_what_is_wrong_with_a_world_file_is_one_error_that_names_it(tmp_path, ol
     assert old in SMALL
     path = write_world(tmp_path, SMALL.replace(old, new, 1))
     with pytest.raises(WorldFileError, match=output) as error:
-        load_world(path)
+        spec.load_world(path)
     assert str(path) in str(error.value)
     assert "\n" not in str(error.value)
 
@@ -82,7 +81,7 @@ def test_what_its_kind_does_not_have_is_told_with_what_it_has(tmp_path, old, new
 
 def test_a_seed_that_leaves_its_folder_or_is_too_large_is_refused(tmp_path, monkeypatch):
     path = write_world(tmp_path)
-    world, secret = load_world(path), tmp_path / "secret"
+    world, secret = spec.load_world(path), tmp_path / "secret"
     secret.write_text("secret")
     link = tmp_path / "seed" / "link"
     link.symlink_to(secret)

@@ -11,9 +11,7 @@ from unittest.mock import AsyncMock
 import httpx2
 import pytest
 
-from assets.servers.probe import remote_transport
-from assets.servers.probe.failure_kinds import KINDS
-from assets.servers.probe.remote_outcome import classify_exception, show_url
+from assets.servers.probe import failure_kinds, remote_outcome, remote_transport
 from assets.servers.probe.remote_transport import MESSAGE, GuardedTransport, TransportRefusal
 from tests.servers.probe.test_remote_probe import ask, ask_script
 from tests.support import http_mcp
@@ -42,7 +40,7 @@ STATUSES = {
 def test_a_status_has_its_kind_whatever_the_transport(status, transport):
     found = ask_script(lambda call: call.say("no", status=status), transport)
     assert (found.error_kind, f"answered {status}" in str(found.hint)) == (STATUSES[status], True)
-    assert found.error_kind in KINDS
+    assert found.error_kind in failure_kinds.KINDS
 
 
 @cases("status", 403, 404, 429, 500)
@@ -211,14 +209,14 @@ def test_what_is_no_address_gives_no_recipe(url):
 
 
 def test_an_exception_of_any_sort_is_a_failure_and_a_url_is_shown_without_secrets():
-    shown = show_url("https://me:pass@acme.example:8443/mcp?key=private#private")
+    shown = remote_outcome.show_url("https://me:pass@acme.example:8443/mcp?key=private#private")
     assert shown == "https://acme.example:8443/mcp"
-    assert show_url("http://[::1]:80/x") == "http://[::1]:80/x"
-    assert show_url("http://[::1") == "this address"
+    assert remote_outcome.show_url("http://[::1]:80/x") == "http://[::1]:80/x"
+    assert remote_outcome.show_url("http://[::1") == "this address"
     loop = ValueError("a")
     loop.__cause__ = loop
     for error in (loop, ExceptionGroup("g", [ExceptionGroup("h", [KeyError("x")])]), OSError()):
-        assert classify_exception(error, "http://x/").kind == "protocol_error"
+        assert remote_outcome.classify_exception(error, "http://x/").kind == "protocol_error"
 
 
 @pytest.mark.parametrize("address", PRIVATE)

@@ -7,9 +7,7 @@ import urllib.error
 import urllib.request
 from typing import Any
 
-from assets.servers.probe import transcript
-from assets.servers.probe.failure_kinds import ProbeFailure
-from assets.servers.probe.session import needs_task
+from assets.servers.probe import failure_kinds, session, transcript
 from assets.servers.probe.transcript import MessageFilter, ProbeEvidence, classify_evidence
 from tests.servers.probe.test_remote_probe import ask, names, sdk_server
 from tests.serving.calling import CONTRACT, Bench, open_remote, read_text
@@ -215,7 +213,7 @@ def test_a_server_that_agrees_on_nothing_is_classified(tmp_path, source, kind, w
     ({"taskSupport": "required"}, {}, False),
 )
 def test_a_tool_needs_a_task_where_its_server_takes_them(execution, server, needed):
-    assert needs_task({"name": "do", "execution": execution}, server) is needed
+    assert session.needs_task({"name": "do", "execution": execution}, server) is needed
 
 
 def take(method: str, answer: dict) -> tuple[transcript.ServerTranscript, Any]:
@@ -229,7 +227,7 @@ def take(method: str, answer: dict) -> tuple[transcript.ServerTranscript, Any]:
 @cases("result, kind", ("x", "str"), ([1], "list"), (None, "NoneType"))
 def test_a_result_of_the_wrong_type_is_named_and_no_noise(method, result, kind):
     transcript, _ = take(method, {"result": result})
-    late = ProbeFailure("timeout_list", "30 s")
+    late = failure_kinds.ProbeFailure("timeout_list", "30 s")
     detail = f"the result of `{method}` is {kind}, expected an object"
     found = classify_evidence(ProbeEvidence(transcript, late, answered=True))
     assert (found.kind, found.detail) == ("protocol_error", detail)

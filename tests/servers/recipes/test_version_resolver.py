@@ -14,9 +14,8 @@ from pydantic import ValidationError
 
 from assets.marketplaces.listing import PackageRef
 from assets.servers.probe.failure_kinds import PackageError
-from assets.servers.recipes import version_resolver
+from assets.servers.recipes import install, version_resolver
 from assets.servers.recipes.fetch_phase import ToolExit, download
-from assets.servers.recipes.install import ensure_artifact
 from assets.servers.recipes.package_files import read_command, read_licence
 from assets.servers.recipes.recipe import LaunchRecipe
 from assets.servers.recipes.version_resolver import NpmRegistry, VersionResolver
@@ -222,7 +221,7 @@ def test_neither_a_page_nor_a_recipe_names_a_file_of_the_user(tmp_path, host):
     about = {"server_id": "mcpb:x", "ecosystem": "mcpb", "name": url, "url": url}
     recipe = LaunchRecipe.model_validate({**about, "integrity": f"sha256:{outside}"})
     with expect_kind(PackageError, "integrity", "no digest of a bundle"):
-        ensure_artifact(recipe, home=tmp_path, toolchain=find_toolchain(), policy=POLICY)
+        install.ensure_artifact(recipe, home=tmp_path, toolchain=find_toolchain(), policy=POLICY)
     assert (ledger_file.read_text(), host.requests) == ("paid", [])
 
 

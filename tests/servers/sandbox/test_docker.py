@@ -11,9 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assets.servers.sandbox import docker, spec
+from assets.servers.sandbox import docker, process, spec
 from assets.servers.sandbox.docker import ContainerEngine
-from assets.servers.sandbox.process import start
 from assets.servers.sandbox.spec import HOME, SandboxLaunch, SandboxMount, SandboxPolicy
 from tests.support.cases import cases
 from warehouse.process_identity import describe_owner
@@ -148,7 +147,7 @@ def read_commands(log):
 
 
 def launch(engine, *words):
-    return start(engine.image_command(IMAGE, words, {}, SandboxPolicy()), SandboxPolicy())
+    return process.start(engine.image_command(IMAGE, words, {}, SandboxPolicy()), SandboxPolicy())
 
 
 def test_a_launch_goes_through_the_client_and_leaving_it_removes_its_container(client):

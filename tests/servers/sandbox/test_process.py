@@ -21,7 +21,6 @@ from assets.servers.sandbox.certificate import certify, judge_outcomes, run_pref
 from assets.servers.sandbox.process import start
 from assets.servers.sandbox.spec import HOME, SandboxLaunch, SandboxMount, SandboxPolicy
 from assets.servers.sandbox.toolchain import find_toolchain
-from assets.servers.sandbox.watchdog import ProcessStat, SandboxWatchdog
 from tests.support.cases import cases
 from tests.support.untrusted_server import CONVERSATION, require_sandbox, tool_names, write_launch
 from warehouse import process_identity
@@ -175,12 +174,12 @@ print(out.decode())
 """
 
 
-RESTS = ProcessStat(parent=1, ticks=7, threads=1, resident=0)
+RESTS = watchdog.ProcessStat(parent=1, ticks=7, threads=1, resident=0)
 
 
 @pytest.fixture
 def watch():
-    watched = SandboxWatchdog(cast(Any, None), SandboxPolicy())
+    watched = watchdog.SandboxWatchdog(cast(Any, None), SandboxPolicy())
     watched._note_activity([RESTS], time.monotonic())
     return watched
 

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from assets.servers.sandbox import toolchain
-from assets.servers.sandbox.spec import MountRefused, SandboxMount
+from assets.servers.sandbox import spec, toolchain
 from assets.servers.sandbox.toolchain import HostToolchain, ToolMissing, find_toolchain
 from tests.support.cases import cases
 
@@ -147,10 +146,10 @@ def test_no_launch_shows_a_home_or_what_lies_above_but_an_index_there(monkeypatc
     monkeypatch.setenv("HOME", str(home))
     above = [home, home / ".local", tmp_path, tmp_path / "link", Path("/"), Path("/home")]
     for path in (*above, Path("/home/somebody"), tmp_path / "other" / ".local"):
-        with pytest.raises(MountRefused, match="never shown"):
-            SandboxMount.same(path)
+        with pytest.raises(spec.MountRefused, match="never shown"):
+            spec.SandboxMount.same(path)
     for path in (home / "server", home / ".local/share/uv/python/3.12", Path("/usr")):
-        assert SandboxMount.same(path).host == path
+        assert spec.SandboxMount.same(path).host == path
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("UV_INDEX_URL", f"file://{tmp_path}/simple")
     (tmp_path / "simple").mkdir()

@@ -14,9 +14,7 @@ from assets.contracts.quarantined_tools import ContractFirewall, Decision
 from assets.contracts.snapshot import SNAPSHOTS
 from assets.outcomes.trajectory import TaskTrajectory, TrajectoryStep, WorldStretch
 from assets.outcomes.trajectory_play import publish_trajectories
-from assets.synthesis.export import selection
-from assets.synthesis.export.formats import FORMATS
-from assets.synthesis.export.write import export
+from assets.synthesis.export import formats, selection, write
 from assets.synthesis.judging.trials import JUDGE_TRIALS
 from assets.synthesis.tables import JUDGEMENTS, PAIRS, TASKS, read_goldens
 from orchestration.cli.app import app
@@ -35,12 +33,12 @@ from training.sets.split import TEST, TRAIN, split_of
 from warehouse.store import Warehouse
 
 FOREVER = 4e9
-WHOLE = sorted(name for name, form in FORMATS.items() if not form.prefers)  # every pair
+WHOLE = sorted(name for name, form in formats.FORMATS.items() if not form.prefers)  # every pair
 
 
 def made(warehouse: Warehouse, folder: Path, name: str = "messages", **options: Any) -> Any:
     common = {"as_of": FOREVER, "split_of": split_of, "held": lambda rows: set()}
-    return export(
+    return write.export(
         warehouse.tables, folder, name, selection.ExportChoice(**common | options), "2026-01-02"
     )
 
@@ -193,7 +191,7 @@ def test_sharegpt_turns_alternate(warehouse, tmp_path):
     assert (tmp_path / "out" / held["toolmill_test"]["file_name"]).exists()
 
 
-@pytest.mark.parametrize("name", sorted(FORMATS))
+@pytest.mark.parametrize("name", sorted(formats.FORMATS))
 def test_the_same_day_is_the_same_bytes_whatever_came_later(warehouse, tmp_path, name):
     pairs = published(warehouse)
     last = warehouse.tables.head(JUDGEMENTS.name, "registry")

@@ -12,10 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assets.synthesis.judging import adhoc
+from assets.synthesis.judging import adhoc, mutants, rules_judge
 from assets.synthesis.judging.judge import cap_overall, judge, make_view, plan_judgements
-from assets.synthesis.judging.mutants import read_known_good
-from assets.synthesis.judging.rules_judge import CRITERIA, judge_by_rules
 from assets.synthesis.policy import SynthesisPolicy
 from assets.synthesis.prompts import make_marker, read_prompt
 from assets.synthesis.role_schemas import JudgeOpinion
@@ -33,13 +31,13 @@ from warehouse.llm.client import LLM, LLMError, Role
 
 Json = Any
 POLICY = SynthesisPolicy()
-HAND, CONTRACTS = read_known_good()
+HAND, CONTRACTS = mutants.read_known_good()
 ROWS = [{**row, "marketplace": "registry"} for row in HAND]
 
 
 def opinion(score: float, **more: Json) -> str:
     return json.dumps(
-        {"reasons": "because", **dict.fromkeys(CRITERIA, score), "score": score} | more
+        {"reasons": "because", **dict.fromkeys(rules_judge.CRITERIA, score), "score": score} | more
     )
 
 
@@ -219,7 +217,7 @@ def test_rules_judge_conversations_by_what_their_task_promises_and_calls_by_cont
 @given(st.text(max_size=300))
 def test_rules_judge_any_text_without_fail(text):
     row = {**ROWS[0], "instruction": text}
-    answer = judge_by_rules(make_view(row, CONTRACTS).meta, 0)
+    answer = rules_judge.judge_by_rules(make_view(row, CONTRACTS).meta, 0)
     assert JudgeOpinion(**answer).score >= 1
 
 
@@ -242,7 +240,7 @@ def test_a_reworded_description_is_seen_and_a_value_that_the_text_may_mean_passe
         golden = GoldenCall("s", "tram_route", "c", arguments)
         answer = {**row, "arguments": dump_text(arguments), "calls": dump_text([vars(golden)])}
         view = make_view(answer, {**CONTRACTS, "c": of})
-        scores.append(judge_by_rules(view.meta, 0)["score"])
+        scores.append(rules_judge.judge_by_rules(view.meta, 0)["score"])
     assert scores[0] >= 6 > scores[1]
 
 

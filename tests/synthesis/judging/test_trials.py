@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from assets.contracts.validate import validate_call
-from assets.synthesis.judging import mutants, trials
-from assets.synthesis.judging.plan import audit_rejections
+from assets.synthesis.judging import mutants, plan, trials
 from assets.synthesis.policy import SynthesisPolicy
 from assets.synthesis.tables import JUDGEMENTS, PAIRS, read_goldens
 from assets.synthesis.verify.rules import verify_row
@@ -199,7 +198,7 @@ def test_rejections_are_counted_by_flaw_and_more_than_nine_tenths_stop_the_parti
         _judged("c", "reject", scores=json.dumps({"realism": 2, "clarity": 9})),
         _judged("d", "", status="failed"),
     ]
-    verdict = audit_rejections(pairs, judgements)
+    verdict = plan.audit_rejections(pairs, judgements)
     assert verdict.passed
     assert verdict.observed == (
         "4 of 5 rejected (80%): wrong_type 1, not judged 1, repeats another 1; judge: realism 1"
@@ -207,8 +206,8 @@ def test_rejections_are_counted_by_flaw_and_more_than_nine_tenths_stop_the_parti
     flaws = json.dumps([{"kind": "not_an_instruction", "certain": True}])
     bad = [_pair(f"b{n}", "reject", flaws=flaws) for n in range(19)]
     pairs, judged = [_pair("good"), *bad], [_judged("good", "accept")]
-    stopped = audit_rejections(pairs, judged)
+    stopped = plan.audit_rejections(pairs, judged)
     assert not stopped.passed
     assert "not_an_instruction 19" in stopped.observed
-    assert audit_rejections(pairs[:10], judged).passed  # 9 of 10 is not more than 90%
-    assert audit_rejections([], []).passed
+    assert plan.audit_rejections(pairs[:10], judged).passed  # 9 of 10 is not more than 90%
+    assert plan.audit_rejections([], []).passed

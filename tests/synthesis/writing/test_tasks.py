@@ -20,8 +20,7 @@ from assets.synthesis.tables import (
     reaches_judge,
     read_origin,
 )
-from assets.synthesis.writing import single_call
-from assets.synthesis.writing.plan import WritingResult, write_pairs
+from assets.synthesis.writing import plan, single_call
 from tests.support.cases import cases
 from tests.synthesis.contracts import CITY_TIME, CONVERT, CREATE_ISSUE, READ_FILE, snapshot_rows
 from tests.synthesis.scripted import SINGLES, offline_llm
@@ -198,10 +197,10 @@ class Market:
         rows = [row | {"contract": dump_text(row["contract"])} for row in listed]
         self._publish(CLEAR, [{k: v for k, v in row.items() if k in CLEAR.columns} for row in rows])
 
-    def run(self, source: Source | None, policy: SynthesisPolicy = SINGLES) -> WritingResult:
+    def run(self, source: Source | None, policy: SynthesisPolicy = SINGLES) -> plan.WritingResult:
         llm = offline_llm(self.warehouse.ledger)
         facts = {"worlds": source, "open_retriever": self.open_retriever}
-        pairs = write_pairs(self.warehouse, MARKET, policy, llm, self.embedder, **facts)
+        pairs = plan.write_pairs(self.warehouse, MARKET, policy, llm, self.embedder, **facts)
         self.asked = llm.counts["asked"]
         self._publish(PAIRS, pairs.rows)
         return pairs
@@ -220,7 +219,7 @@ def market(warehouse: Warehouse) -> Market:
     return Market(warehouse)
 
 
-def select_tasks(answer: WritingResult) -> list[Row]:
+def select_tasks(answer: plan.WritingResult) -> list[Row]:
     return [row for row in answer.rows if row["world_task"]]
 
 

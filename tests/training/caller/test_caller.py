@@ -16,8 +16,7 @@ from tests.support.cases import cases
 from tests.training.evaluation.conftest import publish_set
 from tests.training.small_base import make_base, make_rows
 from training import caller_update
-from training.caller import shipped, smollm2
-from training.caller.bases import load_caller
+from training.caller import bases, shipped, smollm2
 from training.caller.settings import (
     PROFILES,
     CallerOptions,
@@ -30,10 +29,8 @@ from training.caller.shipped import GENERAL, find_general_flaw
 from training.caller.smollm2 import GGUF, SMOLLM2, TEMPLATE, name_smollm2_base, write_smollm2_base
 from training.caller.tokenise import build_train_pool, make_lessons
 from training.caller.train import resolve_base, train_caller
-from training.caller_update import CallerUpdate, plan_update
-from training.evaluation import adapter_predictor
+from training.evaluation import adapter_predictor, loaded_model
 from training.evaluation.adapter_predictor import AdapterPredictor, ToolRanking, resolve_model
-from training.evaluation.loaded_model import LoadedModel
 from training.evaluation.predictor import PredictionAnswer, PredictionRequest
 from training.prompts.render import NO_CALL
 from training.releases.in_service import find_model_in_service
@@ -77,7 +74,7 @@ def test_it_is_trained_once_and_needs_its_base(random_base, trained, trained_hom
     (folder / CARD).write_text(json.dumps({**trained, "name": "other", "base": "smollm2:0123"}))
     message = "other: its base smollm2:0123 is not the one of this package, smollm2:"
     with pytest.raises(TrainingFailed, match=message):
-        load_caller(trained_home, "other")
+        bases.load_caller(trained_home, "other")
     shutil.rmtree(folder)
 
 
@@ -136,7 +133,7 @@ def test_a_request_is_answered_once_by_a_repeating_model(general, tmp_path, monk
     generated: list[str] = []
     load = adapter_predictor.load_model
 
-    def load_counting(*arguments: Any) -> LoadedModel:
+    def load_counting(*arguments: Any) -> loaded_model.LoadedModel:
         loaded = replace(load(*arguments), key="a copy and its runtime")
         answer = loaded.generation
 
@@ -238,10 +235,10 @@ def test_an_update_learns_what_is_new_and_a_third_as_much_of_the_old(made, tmp_p
     first = [row for row in made.rows if row["tool"] != made.rows[0]["tool"]]
     home = publish_set(tmp_path / "home", first, made)
     warehouse = Warehouse(home=home, state=home / "state")
-    assert "no contract to learn is new" in str(plan_update(warehouse, "b", first, 1))
+    assert "no contract to learn is new" in str(caller_update.plan_update(warehouse, "b", first, 1))
     publish_set(home, made.rows, made)
-    update = plan_update(warehouse, "b", made.rows, 1)
-    assert isinstance(update, CallerUpdate)
+    update = caller_update.plan_update(warehouse, "b", made.rows, 1)
+    assert isinstance(update, caller_update.CallerUpdate)
     fresh = [row for row in update.rows if row["tool"] == made.rows[0]["tool"]]
     assert len(fresh) == len(made.rows) - len(first)
     assert len(update.rows) - len(fresh) == math.ceil(len(fresh) / 3)

@@ -13,8 +13,7 @@ import torch
 
 from assets.contracts.validate import validate_call
 from tests.training.conftest import raw_tool
-from training.caller import fast_generation
-from training.caller.bases import load_base
+from training.caller import bases, fast_generation
 from training.caller.generation import CallGrammar, CallGrammars, generate_completions
 from training.evaluation.loaded_model import FastGeneration, TorchGeneration
 from training.prompts.call_text import find_call_form, parse_calls
@@ -41,11 +40,11 @@ TOOLS = [
 
 @pytest.fixture(scope="module")
 def loaded(small_caller: Path) -> tuple[Any, Any]:
-    return load_base(str(small_caller), "cpu")
+    return bases.load_base(str(small_caller), "cpu")
 
 
 def test_loading_what_lies_on_the_disk_prints_nothing(small_caller, capfd, recwarn):
-    load_base(str(small_caller), "cpu")
+    bases.load_base(str(small_caller), "cpu")
     assert capfd.readouterr() == ("", "")
     assert not recwarn.list
 

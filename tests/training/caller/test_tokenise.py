@@ -19,27 +19,24 @@ from tests.support.small_caller import make_small_tokenizer
 from tests.synthesis.export_rows import TRAIN_SERVERS, pair, snapshot
 from tests.training.conftest import embed, raw_tool
 from tests.training.small_base import make_model
-from training.caller import packing
-from training.caller.settings import resolve_caller_settings
-from training.caller.smollm2 import SMOLLM2
+from training.caller import packing, settings, smollm2, train
 from training.caller.tokenise import build_train_pool, make_lessons, make_row_lessons
-from training.caller.train import _enable_packing
 from training.prompts.call_text import parse_calls
 from training.prompts.render import NO_CALL, render_tool_schema, render_turns
 from training.sets.split import SetPolicy
 from training.sets.training_set import TrainingSet, build_training_set
 
 Row = dict[str, Any]
-SETTINGS = resolve_caller_settings(SMOLLM2, candidates=3)
+SETTINGS = settings.resolve_caller_settings(smollm2.SMOLLM2, candidates=3)
 # Qwen3 takes the empty thought out of earlier turns, so that a later prompt does not go on from an
 # earlier answer; Llama-3.1 puts the tools before the first request.
-TEMPLATES = (SMOLLM2, "qwen2_5", "qwen3", "llama3_1")
+TEMPLATES = (smollm2.SMOLLM2, "qwen2_5", "qwen3", "llama3_1")
 _MARKS = re.compile(r"<\|[^|]*\|>|</?tool_call>")
 
 
 def tokenizer(template: str) -> Any:
     made = copy(make_small_tokenizer())
-    if template != SMOLLM2:
+    if template != smollm2.SMOLLM2:
         made.chat_template = read_template(template)
     return made
 
@@ -114,7 +111,7 @@ REFUSES = (
 
 @cases("before, tasks", (SILENT, ("sequential", "recovery")), (REFUSES, ("clarification",)))
 def test_what_the_template_does_not_show_or_refuses_is_counted_and_left_out(every, before, tasks):
-    made = tokenizer(SMOLLM2)
+    made = tokenizer(smollm2.SMOLLM2)
     made.chat_template = before + made.chat_template
     pool = build_train_pool(every.rows, every.pool)
     lessons, counts = make_lessons(every.rows, pool, made, SETTINGS)
@@ -303,7 +300,7 @@ def test_a_model_with_a_sliding_window_is_packed_by_its_own_masks_and_one_withou
     )  # fmt: skip
     model = AutoModelForCausalLM.from_config(config)
     own, notes = model.config._attn_implementation, []
-    chosen = resolve_caller_settings("local")
-    assert not _enable_packing(model, LESSONS, chosen, "cpu", notes.append)
+    chosen = settings.resolve_caller_settings("local")
+    assert not train._enable_packing(model, LESSONS, chosen, "cpu", notes.append)
     assert model.config._attn_implementation == own
     assert notes[0].startswith("packing is off")

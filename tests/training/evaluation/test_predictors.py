@@ -16,7 +16,7 @@ from tests.support.openai_endpoint import Endpoint, Say, openai_endpoint
 from tests.synthesis.contracts import make_tool
 from tests.training.evaluation.conftest import PLAN
 from tests.training.small_base import TEMPLATE, make_base
-from training.evaluation import adapter_predictor
+from training.evaluation import adapter_predictor, caller_items, caller_summary, caller_table
 from training.evaluation.baselines import (
     BaselinePredictor,
     complete_cut_call,
@@ -24,10 +24,7 @@ from training.evaluation.baselines import (
     ground_call,
     make_baseline_call,
 )
-from training.evaluation.caller_items import make_items
 from training.evaluation.caller_run import evaluate_predictors
-from training.evaluation.caller_summary import summarise_calls
-from training.evaluation.caller_table import CALLER_EVALUATION
 from training.evaluation.endpoint_predictor import STAGE, EndpointPredictor
 from training.evaluation.predictor import CannotPredict, PredictionRequest
 from warehouse.errors import UnusableInput
@@ -42,10 +39,10 @@ def test_a_folder_of_an_adapter_is_asked_like_any_caller(adapter, items, tmp_pat
     progress: list[tuple[int, int]] = []
     rows = evaluate_predictors([BaselinePredictor(), asked], some, "set")
     mine = [row for row in rows if row["model"] == asked.label]
-    assert len(CALLER_EVALUATION.frame(rows)) == 40
+    assert len(caller_table.CALLER_EVALUATION.frame(rows)) == 40
     assert all(row["prompt_tokens"] > 0 and row["seconds"] > 0 for row in mine)
     assert all(row["completion_tokens"] <= 16 for row in mine)
-    assert summarise_calls(rows, asked.label)["items"] == 20
+    assert caller_summary.summarise_calls(rows, asked.label)["items"] == 20
     request = PredictionRequest("i", "Find it.", some[0].tools)
     answers = asked.predict([request], lambda *done: progress.append(done))
     assert progress == [(1, 1)]
@@ -53,7 +50,7 @@ def test_a_folder_of_an_adapter_is_asked_like_any_caller(adapter, items, tmp_pat
 
 
 def test_a_conversation_that_the_template_refuses_is_an_answer_that_failed(made, tmp_path):
-    items = make_items(made.rows, made.pool, replace(PLAN, per_split=100))
+    items = caller_items.make_items(made.rows, made.pool, replace(PLAN, per_split=100))
     refuses = "{% if messages[-1].role == 'tool' %}{{ raise_exception('no tools') }}{% endif %}"
     base = make_base(tmp_path / "base", template=refuses + TEMPLATE)
     asked = adapter_predictor.AdapterPredictor(tmp_path, base, device="cpu", max_new=4)
@@ -252,7 +249,7 @@ def test_faults_are_rows_that_are_counted_apart_and_asked_again(warehouse, items
         both = [BaselinePredictor(), predictor(endpoint, warehouse)]
         rows = evaluate_predictors(both, some, "set")
         lost = [row for row in rows if row["failed"]]
-        summary = summarise_calls(rows, "endpoint:m")
+        summary = caller_summary.summarise_calls(rows, "endpoint:m")
         assert 0 < len(lost) < len(some)
         assert summary["failures"] == {"candidate": {"bad_request": len(lost)}}
         assert summary["items"] == len(some) - len(lost)

@@ -20,8 +20,7 @@ from tests.training.promotions import (
     passed_by_gate,
     save_empty_model,
 )
-from training.releases import champion, promotion
-from training.releases.in_service import find_model_in_service
+from training.releases import champion, in_service, promotion
 from training.role import check_gates, get_untrained_model
 from training.runtime.model_store import get_model_folder
 
@@ -39,7 +38,7 @@ def test_every_role_starts_with_an_untrained_model_and_considering_again_writes_
     assert champion.read_champion(tmp_path, "retriever").model == "base"
     assert champion.read_champion(tmp_path, "caller").model == get_untrained_model("caller")
     assert not champion.read_champion(tmp_path, "caller").trained
-    assert find_model_in_service(tmp_path, "retriever").notice is None
+    assert in_service.find_model_in_service(tmp_path, "retriever").notice is None
     assert champion.read_last_trained_set(tmp_path, "retriever") is None
     for gain, name in ((BETTER, "m1"), (UNSURE, "m2")):
         consider_model(tmp_path, name, gain)
@@ -139,12 +138,12 @@ def test_a_champion_whose_folder_is_gone_is_told_and_the_one_before_it_serves(tm
     consider_model(tmp_path, "m1")
     consider_model(tmp_path, "m2")
     shutil.rmtree(get_model_folder(tmp_path, "m2"))
-    now = find_model_in_service(tmp_path, "retriever")
+    now = in_service.find_model_in_service(tmp_path, "retriever")
     assert now.model == "m1"
     notice = "champion m2 cannot serve (models/m2 is missing); the champion before it, m1"
     assert notice in str(now.notice)
     shutil.rmtree(get_model_folder(tmp_path, "m1"))
-    now = find_model_in_service(tmp_path, "retriever")
+    now = in_service.find_model_in_service(tmp_path, "retriever")
     assert (now.model, "the untrained model, base, serves" in str(now.notice)) == ("base", True)
     # What comes next is measured against what serves, and promoted.
     assert consider_model(tmp_path, "m3").promoted

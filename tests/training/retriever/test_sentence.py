@@ -9,13 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from assets.vectors.encoders import hub
+from assets.vectors.encoders import hub, minilm, sentence_model
 from assets.vectors.encoders.choose import open_base, open_retriever
 from assets.vectors.encoders.embedder import BadEmbedder, Prompts, embed_queries
-from assets.vectors.encoders.hub import allow_embedder
-from assets.vectors.encoders.minilm import MiniLM
 from assets.vectors.encoders.saved import EncoderBroken, open_encoder, save_encoder
-from assets.vectors.encoders.sentence_model import SentenceEncoder
 from assets.vectors.encoders.weights import BadAdapter
 from serving.export import export_release
 from serving.index.build import make_router_index
@@ -119,7 +116,7 @@ def test_a_training_reads_texts_as_served_with_one_gradient(bases, train_rows, t
     for base in bases.values():
         asked = job(tmp_path, base, train_rows)
         passes = train.begin_course(asked, asked.base, train_rows, SETTINGS).passes
-        encoder = SentenceEncoder(place_of(base), threads=1)
+        encoder = sentence_model.SentenceEncoder(place_of(base), threads=1)
         documents = passes.encode_texts(passes.list_documents(TEXTS)).numpy()
         queries = passes.encode_texts(passes.list_queries(TEXTS)).numpy()
         assert np.abs(documents - encoder.embed(TEXTS)).max() < 1e-5
@@ -140,7 +137,7 @@ def test_an_adapter_of_another_base_or_odd_halves_is_refused_by_name(trained, ba
     with pytest.raises(BadAdapter, match=r"belongs to another base model: it was .* on .*qwen"):
         open_retriever(folder, base=bases["modern"])
     with pytest.raises(BadAdapter, match="belongs to another base model"):
-        MiniLM(folder, threads=1)
+        minilm.MiniLM(folder, threads=1)
     unnamed = shutil.copytree(folder, tmp_path / "unnamed")
     config = json.loads((unnamed / "adapter_config.json").read_text())
     write(unnamed / "adapter_config.json", {**config, "base_model_name_or_path": None})
@@ -172,7 +169,7 @@ def test_an_adapter_from_elsewhere_opens_no_model_that_nobody_named(trained, bas
     assert open_retriever(folder, base=bases["qwen"]).id == wanted
     with pytest.raises(BadAdapter, match="which you did not name"):
         open_retriever(folder)
-    allow_embedder(cards["qwen"]["base"])
+    hub.allow_embedder(cards["qwen"]["base"])
     assert open_retriever(folder).id == wanted
 
 
@@ -186,7 +183,7 @@ def test_a_saved_encoder_holds_its_adapter_and_names_a_base(trained, bases, tmp_
     }
     with pytest.raises(BadEmbedder, match="which you did not name"):
         open_encoder(tmp_path, made.id, threads=1)
-    allow_embedder(bases["modern"])
+    hub.allow_embedder(bases["modern"])
     again = open_encoder(tmp_path, made.id, threads=1)
     assert np.abs(again.embed(TEXTS) - made.embed(TEXTS)).max() < 1e-6
     (folder / "adapter_model.safetensors").write_bytes(b"other")
@@ -202,7 +199,7 @@ def test_an_export_names_the_base_and_holds_the_adapter(trained, bases, tmp_path
     make_router_index(tmp_path, IndexSource(SNAPSHOT_ROWS), store, name, "r1", encoder=encoder)
     with pytest.raises(BadEmbedder, match="which you did not name"):
         export_release(tmp_path, tmp_path / "out")
-    allow_embedder(bases["qwen"])
+    hub.allow_embedder(bases["qwen"])
     manifest = export_release(tmp_path, tmp_path / "out")
     assert (manifest["embedder"], manifest["models"]) == (encoder.id, {"retriever": name})
     held = {Path(file).name for file in manifest["files"] if file.startswith("encoders/")}

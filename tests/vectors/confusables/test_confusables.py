@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from assets.contracts.canonical import canonicalize_contract, contract_digest, tool_text
-from assets.vectors import confusable_table
-from assets.vectors.defs import compute_figures
+from assets.vectors import confusable_table, defs
 from tests.synthesis.contracts import make_tool
 from tests.vectors.conftest import WordEmbedder
 
@@ -151,7 +150,7 @@ def test_no_negative_is_a_twin_whatever_the_rows(drawn):
 
 def test_the_figures_count_tools_clusters_and_pairs():
     made = found_in(LISTED)
-    figures = compute_figures(made, LISTED)
+    figures = defs.compute_figures(made, LISTED)
     assert (figures["tools"], figures["clusters"]) == (5, len({item["cluster"] for item in made}))
     assert (figures["with_a_twin"], figures["with_a_confusable"]) == (2, 2)
-    assert compute_figures([], [])["largest_cluster"] == 0
+    assert defs.compute_figures([], [])["largest_cluster"] == 0

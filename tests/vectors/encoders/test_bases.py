@@ -16,9 +16,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from assets.vectors.encoders import minilm
+from assets.vectors.encoders import choose, minilm
 from assets.vectors.encoders import saved as stored
-from assets.vectors.encoders.choose import open_embedder
 from assets.vectors.encoders.embedder import BadEmbedder, Prompts, embed_queries
 from assets.vectors.encoders.hub import UnpinnedModel, split_hub_id
 from assets.vectors.encoders.saved import (
@@ -67,7 +66,7 @@ def test_what_cannot_be_served_is_one_error_that_names_the_model(model, tmp_path
     folder = shutil.copytree(model, tmp_path / "odd-model")
     spoil(folder)
     with pytest.raises(BadEmbedder, match=why) as found:
-        open_embedder(f"sentence-transformers:{folder}")
+        choose.open_embedder(f"sentence-transformers:{folder}")
     assert str(folder) in str(found.value)
     assert "\n" not in str(found.value)
 
@@ -75,11 +74,11 @@ def test_what_cannot_be_served_is_one_error_that_names_the_model(model, tmp_path
 @cases("document", "document", "passage")
 def test_prompts_of_the_model_stand_before_its_texts(document, tmp_path):
     folder = make_bert(tmp_path / "model", {"query": "ask: ", document: "tool: "})
-    embedder = open_embedder(f"sentence-transformers:{folder}")
-    other = open_embedder(f"sentence-transformers:{make_bert(tmp_path / 'plain')}")
+    embedder = choose.open_embedder(f"sentence-transformers:{folder}")
+    other = choose.open_embedder(f"sentence-transformers:{make_bert(tmp_path / 'plain')}")
     assert np.abs(embedder.embed(["a"]) - other.embed(["tool: a"])).max() < 1e-6
     assert np.abs(embed_queries(embedder, ["a"]) - other.embed(["ask: a"])).max() < 1e-6
-    own = open_embedder(f"sentence-transformers:{folder}", prompts=Prompts("find: "))
+    own = choose.open_embedder(f"sentence-transformers:{folder}", prompts=Prompts("find: "))
     assert np.abs(embed_queries(own, ["a"]) - other.embed(["find: a"])).max() < 1e-6
     assert np.abs(own.embed(["a"]) - other.embed(["tool: a"])).max() < 1e-6
 

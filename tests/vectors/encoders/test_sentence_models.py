@@ -10,13 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 
-from assets.vectors.encoders import session
+from assets.vectors.encoders import hub, session, weights
 from assets.vectors.encoders.choose import open_embedder
 from assets.vectors.encoders.embedder import BadEmbedder, Embedder, Prompts, embed_queries
-from assets.vectors.encoders.hub import allow_embedder, fetch_model
 from assets.vectors.encoders.saved import EncoderBroken, open_encoder, save_encoder
 from assets.vectors.encoders.session import TextTokenizer, TokenizerCoverage
-from assets.vectors.encoders.weights import find_base_path
 from tests.support.cases import cases
 from tests.vectors import small_models
 from tests.vectors.embeddings_endpoint import embeddings_endpoint
@@ -69,7 +67,7 @@ def test_the_users_prompts_stand_in_place_of_the_models(tmp_path):
     assert np.abs(embed_queries(own, ["a"]) - plain.embed(["ask: a"])).max() < 1e-5
     assert np.abs(own.embed(["a"]) - plain.embed(["tool: a"])).max() < 1e-5
     save_encoder(own, tmp_path)
-    allow_embedder(f"sentence-transformers:{folder}")
+    hub.allow_embedder(f"sentence-transformers:{folder}")
     again = open_encoder(tmp_path, own.id, threads=1)
     assert np.abs(embed_queries(again, ["a"]) - embed_queries(own, ["a"])).max() < 1e-6
 
@@ -81,7 +79,7 @@ def test_prompts_of_an_endpoint_are_saved_with_it(tmp_path):
         plain, embedder = open_embedder(spec), open_embedder(spec, prompts=prompts)
         assert embedder.id != plain.id
         save_encoder(embedder, tmp_path)
-        allow_embedder(spec)
+        hub.allow_embedder(spec)
         again = open_encoder(tmp_path, embedder.id)
         for item in (embedder, again):
             assert np.abs(item.embed(["a"]) - plain.embed(["passage: a"])).max() < 1e-6
@@ -152,7 +150,7 @@ def test_a_hub_model_is_read_at_its_commit_and_named_by_its_weights(tmp_path, mo
     save_encoder(embedder, tmp_path)
     with pytest.raises(BadEmbedder, match="which you did not name"):
         open_encoder(tmp_path, embedder.id)
-    allow_embedder(f"sentence-transformers:owner/bert@{COMMIT}")
+    hub.allow_embedder(f"sentence-transformers:owner/bert@{COMMIT}")
     assert open_encoder(tmp_path, embedder.id, threads=1).id == embedder.id
 
 
@@ -161,7 +159,7 @@ def test_a_small_model_of_the_hub_embeds_at_its_commit():
     if os.environ["HF_HUB_OFFLINE"] != "0":
         pytest.skip("fetches 471 MB (multilingual E5 small) where HF_HUB_OFFLINE=0 allows it")
     name = "intfloat/multilingual-e5-small@fd1525a9fd15316a2d503bf26ab031a61d056e98"
-    assert (fetch_model(name, ("*.json",)) / "modules.json").is_file()
+    assert (hub.fetch_model(name, ("*.json",)) / "modules.json").is_file()
     prompts = Prompts("query: ", "passage: ")
     embedder = open_embedder(f"sentence-transformers:{name}", prompts=prompts)
     french, chinese = embed_queries(embedder, ["Quel temps fait-il à Paris ?", "巴黎天气"])
@@ -169,7 +167,7 @@ def test_a_small_model_of_the_hub_embeds_at_its_commit():
     assert french @ chinese > french @ other
 
 
-FILE = (find_base_path() / "tokenizer.json").read_bytes()
+FILE = (weights.find_base_path() / "tokenizer.json").read_bytes()
 WHOLE = Tokenizer.from_str(FILE.decode())
 WHOLE.no_padding()
 WHOLE.enable_truncation(128)

@@ -10,8 +10,7 @@ from assets.synthesis.policy import SynthesisPolicy
 from assets.synthesis.writing.writer import PairWriter
 from orchestration.settings.schema import RolesSection
 from tests.support.cases import cases
-from warehouse.llm import endpoint
-from warehouse.llm.chat import ChatClient
+from warehouse.llm import chat, endpoint
 from warehouse.llm.client import LLM, LLMError, ModelCompletion, ModelRequest, Role
 from warehouse.llm.json_answers import find_fenced, strip_fence
 
@@ -135,7 +134,7 @@ def test_a_fault_of_a_provider_names_its_place_and_no_words(ledger, protocol, to
 def test_ours_cannot_be_replaced_and_a_conversation_wants_openai(ledger):
     assert LLM([role("openai")], ledger).identity("judge")["version"] == ""
     with pytest.raises(LLMError, match=r"protocol 'acme'.*roles\.judge\.protocol"):
-        ChatClient(role("acme"), ledger, stage="s")
+        chat.ChatClient(role("acme"), ledger, stage="s")
 
 
 def test_settings_name_the_installed_protocols():

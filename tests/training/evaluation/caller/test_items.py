@@ -13,13 +13,9 @@ from hypothesis import strategies as st
 
 from tests.training.conftest import embed, make_rows
 from tests.training.evaluation.conftest import PLAN, publish_set
-from training.evaluation import caller_table
+from training.evaluation import caller_summary, caller_table, phantom, predictor, retriever
 from training.evaluation.caller_items import CallerItem, TestPlan, make_fresh_items, make_items
 from training.evaluation.caller_run import evaluate_candidate, load_bench
-from training.evaluation.caller_summary import summarise_calls
-from training.evaluation.phantom import find_dead_requests
-from training.evaluation.predictor import CannotPredict
-from training.evaluation.retriever import NothingToEvaluate
 from training.gates import check_same_items
 from training.role import BASELINE
 from training.sets.pool import BadOffer, get_pool_path
@@ -112,7 +108,7 @@ def test_requests_of_tools_that_are_gone_or_renamed_are_found(made):
          "to_digest": "c1:new", "run_date": "2026-11-21", "renamed_from": moved["tool"]},
     ]  # fmt: skip
     listed = {(entry["server_id"], entry["tool"]) for entry in pool.values()}
-    found = find_dead_requests(served, changes, listed, pool)
+    found = phantom.find_dead_requests(served, changes, listed, pool)
     assert {caller_table.GONE, caller_table.RENAMED} <= {one.phantom for one in found}
     assert {one.dead for one in found} == {gone["tool"], moved["tool"]}
     plan = replace(PLAN, phantom=50)
@@ -135,10 +131,10 @@ def test_requests_of_tools_that_are_gone_or_renamed_are_found(made):
 
 def test_nothing_is_dead_that_is_listed_or_was_a_conversation_and_new_contracts_are_asked_for(made):
     listed = {(entry["server_id"], entry["tool"]) for entry in made.pool.values()}
-    assert find_dead_requests(made.rows, [], listed, made.pool) == []
+    assert phantom.find_dead_requests(made.rows, [], listed, made.pool) == []
     talks = [row for row in made.rows if row["messages"]]
     assert talks
-    assert find_dead_requests(talks, [], [], {}) == []
+    assert phantom.find_dead_requests(talks, [], [], {}) == []
     fresh = {row["contract_digest"] for row in made.rows if row["split"] != "train"}
     chosen = make_fresh_items(made.rows, made.pool, replace(PLAN, fresh=5), fresh)
     assert {item.split for item in chosen} <= {"seen_tool", "unseen_tool"}
@@ -200,10 +196,10 @@ def test_all_are_asked_the_same_and_a_lost_incumbent_is_told(home, adapter, base
     assert "/no/such/base" in notes[0]
     assert check_same_items(rows, mine, BASELINE).passed
     assert len(caller_table.CALLER_EVALUATION.frame(rows)) == len(rows)
-    summary = summarise_calls(rows, mine)
+    summary = caller_summary.summarise_calls(rows, mine)
     assert summary["gate"]["gain"]["n"] == summary["n"] > 0
     assert set(summary["gate"]) == {"gain", "fresh", "irrelevance", "phantom", "phantom_rate"}
-    with pytest.raises(CannotPredict, match="/no/such/base"):
+    with pytest.raises(predictor.CannotPredict, match="/no/such/base"):
         evaluate_candidate(opened(home), lost, BASELINE, plan)
 
 
@@ -224,7 +220,7 @@ def test_requests_of_an_earlier_set_whose_tool_is_gone_are_asked(tmp_path, made)
 
 
 def test_a_home_that_cannot_be_measured_says_why(tmp_path, home):
-    with pytest.raises(NothingToEvaluate, match="materialize training_set"):
+    with pytest.raises(retriever.NothingToEvaluate, match="materialize training_set"):
         load_bench(opened(tmp_path / "empty"))
     head = opened(home).tables.head(TRAINING_SET.name)
     assert head is not None

@@ -18,12 +18,10 @@ from tests.synthesis.contracts import make_tool
 from tests.training.evaluation.conftest import Scripted, run_main, texts
 from tests.training.evaluation.test_predictors import obedient
 from tests.training.small_base import make_base
-from training.evaluation import adapter_predictor, caller_run
+from training.evaluation import adapter_predictor, caller_markdown, caller_run, caller_score
 from training.evaluation.baselines import BaselinePredictor
 from training.evaluation.caller_items import CallerItem
-from training.evaluation.caller_markdown import as_markdown
 from training.evaluation.caller_run import evaluate_predictors
-from training.evaluation.caller_score import score_answer
 from training.evaluation.caller_summary import summarise_calls
 from training.evaluation.caller_table import ASK_BACK, CALLER_EVALUATION, PERTURBATIONS
 from training.evaluation.predictor import PredictionRequest, make_failed_answer, parse_answer
@@ -48,7 +46,7 @@ def item(expected: list[dict[str, Any]], task: str = "single") -> CallerItem:
 
 def scored(answer: Any, expected: list[dict[str, Any]], task: str = "single") -> dict[str, Any]:
     text = answer if isinstance(answer, str) else json.dumps(answer)
-    row = score_answer(item(expected, task), parse_answer(text), "m", "set")
+    row = caller_score.score_answer(item(expected, task), parse_answer(text), "m", "set")
     CALLER_EVALUATION.frame([row])
     return row
 
@@ -88,7 +86,7 @@ def test_f1_is_over_the_parameters_of_a_call_and_no_answer_is_no_wrong_answer():
     row = scored(with_arguments(tags="a", title="Other"), [RIGHT])
     assert row["name_f1"] == 1.0
     assert row["value_f1"] == pytest.approx(1 / 3, abs=1e-4)
-    row = score_answer(item([RIGHT]), make_failed_answer("timeout"), "m", "set")
+    row = caller_score.score_answer(item([RIGHT]), make_failed_answer("timeout"), "m", "set")
     assert row["failed"]
     assert row["error_kind"] == "timeout"
     assert row.get("ast_ok") is None
@@ -179,7 +177,7 @@ def test_the_rows_are_a_table_and_a_perfect_caller_is_right_everywhere(rows, ite
     assert summary["ask_back"]["candidate"]["value"] == 1.0
     assert summary["ask_back"]["candidate"]["n"] == 2
     assert summary["ask_back"]["incumbent"]["value"] == 0.0  # the baseline calls, whatever is asked
-    text = as_markdown([summary])
+    text = caller_markdown.as_markdown([summary])
     assert "Asks for a value that the request lacks" in text
     assert text.count("| AST | ") == 1 + len(PERTURBATIONS)  # one of all cells together
     assert "| … to tools that are gone | 0 | – | – | – |" in text
@@ -235,7 +233,7 @@ def test_questions_without_an_answer_are_counted_apart(items, right):
     assert summary["items"] == len(items) - len(lost)
     assert summary["ast_ok"]["candidate"]["value"] == 1.0
     assert "timeout" not in summary["errors"]
-    assert "timeout" in as_markdown([summary])
+    assert "timeout" in caller_markdown.as_markdown([summary])
 
 
 Run = Callable[..., tuple[int, str, str]]

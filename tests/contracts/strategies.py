@@ -4,6 +4,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from tests.support.examples import json_values
+
 names = st.text("abcdefgh_", min_size=1, max_size=8)
 scalars = (
     st.none()
@@ -12,13 +14,7 @@ scalars = (
     | st.floats(allow_nan=False, allow_infinity=False, width=32)
     | st.text(max_size=20)
 )
-values = st.recursive(
-    scalars,
-    lambda inner: (
-        st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4)
-    ),
-    max_leaves=12,
-)
+values = json_values(scalars)
 leaf_schemas = st.fixed_dictionaries(
     {"type": st.sampled_from(["string", "integer", "number", "boolean"])},
     optional={"description": st.text(max_size=30), "default": scalars},

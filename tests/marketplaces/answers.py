@@ -17,6 +17,7 @@ from assets.marketplaces.policy import (
     RecordPage,
     RecordRef,
 )
+from tests.support.examples import SCALARS, json_values
 from warehouse.sanitize.redact import redact_json
 
 POLICY = CrawlPolicy(base_url="https://market.example")
@@ -70,18 +71,8 @@ class Answers:
         return asyncio.run(adapter.detail(ref, self.get, unused))
 
 
-_ODD = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers(-(2**70), 2**70)
-    | st.floats()
-    | st.text(max_size=12)
-    | st.sampled_from(["\ud800", "http://[", "{", "{x}", "--", "a=b", "@", "npm", "https://x/{y}"]),
-    lambda inner: (
-        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3)
-    ),
-    max_leaves=6,
-)
+_TEXTS = ["\ud800", "http://[", "{", "{x}", "--", "a=b", "@", "npm", "https://x/{y}"]
+_ODD = json_values(SCALARS | st.integers(-(2**70), 2**70) | st.sampled_from(_TEXTS), leaves=6)
 
 
 @st.composite

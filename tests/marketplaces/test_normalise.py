@@ -30,7 +30,7 @@ from assets.marketplaces.policy import CrawlPolicy
 from tests.marketplaces.answers import POLICY, read
 from tests.marketplaces.site import Answer, site
 from tests.support.cases import cases
-from tests.support.examples import examples
+from tests.support.examples import examples, json_values
 
 ZERO, BIDI, TAG, HALF = "\u200b", "\u202e", "\U000e0041", "\ud800"
 
@@ -210,13 +210,7 @@ def test_no_list_is_longer_than_its_bounds():
 MEMBERS = st.sampled_from(["name", "description", "inputSchema", "input_schema", "x"])
 
 
-@given(
-    st.recursive(
-        st.none() | st.text() | st.integers(),
-        lambda of: st.lists(of, max_size=4) | st.dictionaries(MEMBERS, of),
-        max_leaves=8,
-    )
-)
+@given(json_values(names=MEMBERS, leaves=8))
 @examples(100)
 def test_whatever_is_shown_gives_named_tools_or_none(shown):
     text = dump_tools(shown)

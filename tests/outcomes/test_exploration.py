@@ -13,6 +13,7 @@ from assets.outcomes import call_proposer, execution, exploration
 from assets.servers.deploy.grants import LocalSite
 from assets.synthesis.role_schemas import CallProposals
 from tests.support.cases import cases
+from tests.support.examples import json_values
 from tests.synthesis import contracts
 
 
@@ -124,11 +125,7 @@ def test_an_answer_is_read_as_json_or_by_lines(text, structured, expected):
 
 
 scalars = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=30)
-answers = st.recursive(
-    scalars,
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner),
-    max_leaves=20,
-)
+answers = json_values(leaves=20)
 schemas = st.sampled_from(
     [
         TEXT,

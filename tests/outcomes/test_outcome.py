@@ -11,6 +11,7 @@ from assets.servers.calls.content import check_result
 from assets.servers.calls.result import CALL_KINDS, CallResult, find_kind
 from assets.servers.probe.failure_kinds import BLAMES, KINDS
 from tests.support.cases import cases
+from tests.support.examples import json_values
 
 
 def text(words: str, **more) -> CallResult:
@@ -146,14 +147,7 @@ def test_answers_that_differ_in_layout_alone_are_one_and_one_long_answer_to_all_
     assert digest_answer(text("a")) != digest_answer(CallResult("tool_error", text("a").content))
 
 
-json_values = st.recursive(
-    st.none() | st.booleans() | st.integers(-9, 9) | st.text(max_size=9),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
-    max_leaves=8,
-)
-
-
-@given(spoken=st.text(max_size=200), structured=st.none() | st.dictionaries(st.text(), json_values))
+@given(st.text(max_size=200), st.none() | st.dictionaries(st.text(), json_values()))
 def test_any_answer_has_one_outcome(spoken, structured):
     result = classify_outcome(text(spoken, structured=structured), {"a": spoken})
     assert result.kind in OUTCOMES
@@ -237,9 +231,7 @@ def test_no_text_stops_it(text):
     assert classify(text).kind in ("useful", "empty", "tool_error")
 
 
-@given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(max_size=9),
-                    lambda item: st.dictionaries(st.sampled_from(["status", "code", "body", "x"]),
-                                                item, max_size=4), max_leaves=12))  # fmt: skip
+@given(json_values(names=st.sampled_from(["status", "code", "body", "x"])))
 def test_no_json_stops_it(value):
     kind = classify(json.dumps({"answer": value, "status": value})).kind
     assert kind in ("useful", "empty", "tool_error")

@@ -25,6 +25,7 @@ from assets.synthesis.export.selection import ExportChoice, ExportError, permits
 from assets.synthesis.export.write import export as write_export
 from assets.synthesis.tables import RECOVERY, SINGLE, read_goldens
 from tests.support.cases import cases
+from tests.support.examples import json_values
 from tests.synthesis.contracts import TEXT, make_tool
 from tests.warehouse.sanitize.test_redact import FORMS
 from warehouse.errors import UnusableInput
@@ -372,11 +373,7 @@ def test_no_planted_secret_is_found_anywhere(home, tmp_path, write_trace, caplog
 
 
 KEYS = st.sampled_from(["type", "message", "content", "payload", "sessionId", "parts", "id"])
-lines = st.recursive(
-    st.none() | st.integers() | st.text(max_size=8),
-    lambda of: st.lists(of, max_size=3) | st.dictionaries(KEYS, of, max_size=5),
-    max_leaves=12,
-)
+lines = json_values(names=KEYS)
 
 
 @given(st.lists(lines, max_size=5), st.sampled_from(["claude", "codex", "otel", "toolmill"]))

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from assets.servers.secrets import LaunchSecrets, SecretError, SecretSources, ServerSecrets
 from tests.support.cases import cases
-from tests.support.examples import examples
+from tests.support.examples import examples, json_values
 from warehouse.sanitize.scrubber import Scrubber
 
 SALT = b"0123456789abcdef"
@@ -166,11 +166,7 @@ def test_no_form_of_a_secret_survives_in_a_text(value, before, after, form):
 def placed(leaf):
     """JSON values with `leaf` somewhere in them, as a value, a key, or both."""
     keys = KEYS | st.just(leaf)
-    return st.recursive(
-        st.just(leaf) | st.none() | st.booleans() | st.integers() | AROUND,
-        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(keys, inner, max_size=3),
-        max_leaves=8,
-    )
+    return json_values(st.none() | st.booleans() | st.integers() | st.just(leaf) | AROUND, keys)
 
 
 @examples(150)

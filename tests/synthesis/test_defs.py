@@ -36,7 +36,7 @@ from orchestration.settings.schema import RolesSection
 from tests.contracts.pipeline import MARKET, Pipeline
 from tests.support.batch_endpoint import BatchServer, batch_endpoint
 from tests.support.cases import cases
-from tests.support.examples import examples
+from tests.support.examples import examples, json_values
 from tests.synthesis.contracts import CITY_TIME, CONVERT, PING, READ_FILE, snapshot_rows
 from tests.synthesis.judging.test_judge import CONTRACTS, POLICY, ROWS
 from tests.synthesis.scripted import ALL_TASKS, NO_TASKS, SINGLES, offline_llm, others, planned
@@ -372,9 +372,7 @@ def test_a_row_that_the_table_does_not_take_is_that_row():
 leaves = st.none() | st.integers() | st.text(max_size=4) | st.sampled_from(["object", "#/$defs/a"])
 names = st.sampled_from(["name", "inputSchema", "properties", "required", "type", "enum", "$ref",
                          "$defs", "a", "anyOf", "allOf", "items", "outputSchema"])  # fmt: skip
-values = st.recursive(
-    leaves, lambda of: st.lists(of, max_size=2) | st.dictionaries(names, of, max_size=3)
-)
+values = json_values(leaves, names)
 
 
 @examples(100)

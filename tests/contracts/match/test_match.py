@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from assets.contracts.match import match
 from tests.contracts.strategies import calls, object_schemas, values
 from tests.support.cases import cases
-from tests.support.examples import examples
+from tests.support.examples import examples, json_values
 
 TEXT = {"type": "string"}
 LABEL = {"properties": {"kind": {"const": "label"}, "text": TEXT}, "required": ["kind"]}
@@ -223,17 +223,10 @@ def test_a_hostile_schema_takes_bounded_steps_and_still_tells_calls_apart(schema
     assert not _match(value, {"a": 1}, schema).match
 
 
-anything = st.recursive(
-    values | st.floats() | st.integers(),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner),
-    max_leaves=8,
-)
+anything = json_values(values | st.floats() | st.integers(), leaves=8)
 WORDS = ("properties", "anyOf", "oneOf", "allOf", "items", "$ref", "default", "enum", "type")
-odd_schemas = st.recursive(
-    anything | st.sampled_from(["#", "#/properties/a", "#x", "object", "array"]),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(WORDS), inner),
-    max_leaves=10,
-)
+odd_texts = st.sampled_from(["#", "#/properties/a", "#x", "object", "array"])
+odd_schemas = json_values(anything | odd_texts, st.sampled_from(WORDS))
 
 
 @examples(60)

@@ -27,6 +27,7 @@ from tests.extensions.recommender.reranked_tools import (
     publish_ranked,
 )
 from tests.support.cases import cases
+from tests.support.examples import json_values
 from tests.vectors.conftest import snapshot
 
 
@@ -267,11 +268,7 @@ def test_a_source_says_nothing_of_anothers_call_and_no_more_than_its_weight_and_
     assert len(read(*one, *[call(call_id="next", at=NOW - 86_400)]).kept) == 21
 
 
-ODD = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner),
-    max_leaves=4,
-)
+ODD = json_values(leaves=4)
 
 
 @given(st.data())

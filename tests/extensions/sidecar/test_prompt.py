@@ -29,16 +29,14 @@ from serving.repair.tools import (
 )
 from tests.extensions.sidecar.examples import build_row
 from tests.support.cases import cases
+from tests.support.examples import json_values
 from tests.support.small_caller import make_small_tokenizer
 from tests.training.conftest import DEEDS, THINGS, raw_tool
 
 FIND, MAKE = raw_tool("find", "file"), raw_tool("make", "file")
 TEXTS = st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Cs", "Zl", "Zp"]))
-VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers(-(10**9), 10**9) | TEXTS,
-    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(TEXTS, inner, max_size=2),
-    max_leaves=4,
-)
+NUMBERS = st.integers(-(10**9), 10**9)
+VALUES = json_values(st.none() | st.booleans() | NUMBERS | TEXTS, TEXTS, leaves=4)
 
 
 @pytest.fixture(scope="module")

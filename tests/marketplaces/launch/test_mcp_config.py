@@ -15,6 +15,7 @@ from assets.marketplaces.policy import CrawlPolicy
 from assets.servers.recipes.recipe import identify_server
 from tests.marketplaces.answers import read_inputs
 from tests.support.cases import cases
+from tests.support.examples import json_values
 
 
 def test_secrets_become_required_variables_or_header_names_without_a_value():
@@ -133,22 +134,10 @@ def test_a_host_that_only_ends_like_a_gateway_is_none():
     assert "hosted_gateway" in read_launch_facts({"url": "https://a.run.tools/mcp"})["flags"]
 
 
-json_values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(max_size=8),
-    lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.dictionaries(
-            st.sampled_from(
-                ["command", "args", "env", "url", "headers", "type", "transport", "name", "x"]
-            ),
-            inner,
-        )
-    ),
-    max_leaves=8,
-)
+MEMBERS = ("command", "args", "env", "url", "headers", "type", "transport", "name", "x")
 
 
-@given(json_values)
+@given(json_values(names=st.sampled_from(MEMBERS), leaves=8))
 def test_any_json_makes_a_listing_that_runs_or_says_why_not(entry):
     listing = Listing(marketplace="m", native_id="x", name="x", **read_launch_facts(entry))
     assert listing.runnable or listing.reason

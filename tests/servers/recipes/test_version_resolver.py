@@ -24,7 +24,7 @@ from tests.marketplaces.adapters.test_mcphub import mcpso_page, read_mcpso
 from tests.marketplaces.site import Answer, site
 from tests.support.cases import cases
 from tests.support.errors import expect_kind
-from tests.support.examples import examples
+from tests.support.examples import examples, json_values
 from tests.support.untrusted_server import POLICY
 from warehouse.ledger.ledger import Ledger
 from warehouse.storage.blobs import Blobs
@@ -294,10 +294,7 @@ def test_a_field_of_the_wrong_type_is_named(tmp_path, manifest, named):
     assert f"manifest.json: {named}" in str(refused.value)
 
 
-values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=4),
-    lambda of: st.lists(of, max_size=2) | st.dictionaries(st.text(max_size=3), of, max_size=2),
-)
+values = json_values()
 fields = ("server", "type", "entry_point", "mcp_config", "command", "args", "env", "user_config",
           "default", "required", "title")  # fmt: skip
 names = st.sampled_from(fields)

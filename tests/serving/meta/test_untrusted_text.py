@@ -11,13 +11,10 @@ from serving.discovery import functions
 from serving.discovery.functions import bound_parameters, list_refused, write_functions
 from serving.meta.schemas import is_deeper_than
 from tests.support.cases import cases
-from tests.support.examples import examples
+from tests.support.examples import examples, json_values
 
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
-    lambda inner: st.lists(inner, max_size=5) | st.dictionaries(st.text(), inner, max_size=5),
-    max_leaves=30,
-)
+SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
+JSON = json_values(SCALARS, leaves=30)
 MEMBERS = st.sampled_from(["type", "text", "data", "mimeType", "uri"])
 HIDDEN = "\u200b\u202e\u2066\ufeff\x00\x1b\x7f\U000e0041\ufe0f\u00ad"
 
@@ -163,11 +160,7 @@ def test_of_two_ids_with_one_name_for_apis_the_first_keeps_it(monkeypatch):
 
 KEYS = st.sampled_from(["properties", "type", "anyOf", "$ref", "required", "not", "a b"])
 NAMES = KEYS | st.text(max_size=3)
-ANY_JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=3),
-    max_leaves=12,
-)
+ANY_JSON = json_values(names=NAMES)
 SCHEMAS = st.dictionaries(st.sampled_from(["properties", "allOf", "oneOf", "required"]), ANY_JSON)
 
 

@@ -16,7 +16,7 @@ from assets.synthesis.verify.request_text import RequestText
 from assets.synthesis.verify.rules import verify, verify_row
 from assets.synthesis.verify.words import ABSENT, LIKELY, STATED
 from tests.support.cases import cases
-from tests.support.examples import examples
+from tests.support.examples import examples, json_values
 from tests.synthesis.contracts import ALL, CITY_TIME, CONVERT
 
 # ruff: noqa: E501  (tables of texts read better unbroken)
@@ -97,11 +97,7 @@ def test_no_schema_stops_the_rules(schema):
             assert verify(contract, "Keep a note of b, please", call).verdict in VERDICTS
 
 
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
-    max_leaves=12,
-)  # fmt: skip
+JSON = json_values()
 
 
 @examples(150)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from tests.extensions.publishing.adapters import read_template
 from tests.support.cases import cases
+from tests.support.examples import json_values
 from tests.training.conftest import raw_tool
 from training.prompts import call_text
 from training.prompts.render import (
@@ -296,12 +297,7 @@ def test_no_text_raises_and_every_call_has_a_name(text):
     json.dumps(read.calls)
 
 
-@given(
-    st.recursive(
-        st.none() | st.booleans() | st.integers() | st.text(),
-        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
-    )
-)
+@given(json_values(st.none() | st.booleans() | st.integers() | st.text()))
 def test_any_arguments_are_read_back_as_they_were_written(value):
     call = {"name": "tool", "arguments": {"value": value}}
     assert call_text.parse_calls(json.dumps(call)).calls == [call]

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.cases import cases
+from tests.support.examples import json_values
 from tests.support.openai_endpoint import Say, openai_endpoint
 from tests.synthesis.contracts import make_tool
 from tests.training.evaluation.conftest import Scripted, run_main, texts
@@ -118,10 +119,7 @@ def test_calls_in_any_order_no_call_or_a_question_may_be_right(expected, task, a
 
 
 NAMES = st.sampled_from(["name", "arguments", "tool_calls", "function", "count", "x"])
-ANSWERS = st.recursive(
-    st.none() | st.booleans() | st.floats() | st.text(),
-    lambda of: st.lists(of, max_size=3) | st.dictionaries(NAMES, of, max_size=4),
-)
+ANSWERS = json_values(names=NAMES)
 
 
 @given(st.text() | ANSWERS.map(json.dumps), st.sampled_from([[], [RIGHT], [RIGHT, OTHER]]))

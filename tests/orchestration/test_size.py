@@ -34,7 +34,7 @@ BUDGET = {
     "extensions/scale": (1_048, 7),
     "extensions/sidecar": (2_244, 12),
     "extensions/upkeep": (2_374, 14),
-    "tests": (70_181, 422),
+    "tests": (70_008, 422),
     "benchmarks": (6_000, 37),
 }
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from extensions.proxy.calls import CallRepair, FixedCall
-from extensions.proxy.exchange import StreamEvent, list_dicts
+from extensions.proxy.exchange import StreamEvent, list_dicts, read_object, write_event
 from extensions.proxy.text_calls import take_message_calls, take_response_calls
 
 _CUT = ("max_tokens", "model_context_window_exceeded")  # `stop_reason` of a limit's end
@@ -68,13 +68,15 @@ class MessageStream:
         if not (self._held or _MESSAGES_EVENT.search(event.raw)):
             return event.raw
         data = event.data or {}
-        kind, call = data.get("type"), self._find_call(data)
+        kind, index = data.get("type"), data.get("index")
+        call = self._calls.get(index) if isinstance(index, int) else None
         if kind == "message_delta":
             return await self._end(event, data)
         if self._size > self._most:
             return event.raw
         if kind == "content_block_start":
-            ready = await self._release(cut=False) if self._is_decided() else b""
+            decided = self._held and all(item.ended for item in self._calls.values())
+            ready = await self._release(cut=False) if decided else b""
             return ready + self._begin(event, data)
         if kind == "content_block_delta" and call is not None:
             part = _read_part(data)
@@ -83,7 +85,8 @@ class MessageStream:
         if kind == "content_block_stop" and call is not None:
             call.ended = True
             ready = self._hold(event)
-            whole = all(item.ended and _is_whole(item.text) for item in self._calls.values())
+            calls = self._calls.values()
+            whole = all(call.ended and read_object(call.text) is not None for call in calls)
             return ready + (await self._release(cut=False) if whole else b"")
         return self._hold(event) if self._held and kind != "ping" else event.raw
 
@@ -91,13 +94,6 @@ class MessageStream:
         """What was held back, as it came."""
         yield from (item.raw for item in self._held)
         self._held, self._calls = [], {}
-
-    def _find_call(self, data: Mapping[str, Any]) -> _MessageCall | None:
-        index = data.get("index")
-        return self._calls.get(index) if isinstance(index, int) else None
-
-    def _is_decided(self) -> bool:
-        return bool(self._held) and all(item.ended for item in self._calls.values())
 
     def _hold(self, event: StreamEvent) -> bytes:
         self._held.append(event)
@@ -159,8 +155,7 @@ def _write_event(
         call.placed = True
     elif kind == "content_block_stop" and not call.placed:
         delta = {"type": "input_json_delta", "partial_json": fixed.text}
-        made = {"type": "content_block_delta", "index": index, "delta": delta}
-        yield f"event: content_block_delta\ndata: {json.dumps(made)}\n\n".encode()
+        yield write_event({"type": "content_block_delta", "index": index, "delta": delta})
         call.placed = True
     yield event.encode()
 
@@ -173,13 +168,6 @@ def _read_part(data: Mapping[str, Any]) -> str:
 
 def _write_input(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
-
-
-def _is_whole(text: str) -> bool:
-    try:
-        return isinstance(json.loads(text), dict)
-    except (ValueError, RecursionError):
-        return False
 
 
 _ARGUMENTS = "response.function_call_arguments."

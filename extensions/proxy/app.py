@@ -4,7 +4,6 @@ import gc
 import json
 import logging
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
@@ -22,14 +21,27 @@ from extensions.proxy.answer_calls import (
     repair_response,
 )
 from extensions.proxy.auto_tools import NotChosen, ToolChoice, ToolChooser, asks_for_tools
-from extensions.proxy.calls import CallRepair, CallReviser, ToolOffer, ToolsRefused, read_offer
+from extensions.proxy.calls import (
+    CallRepair,
+    CallReviser,
+    RequestReviser,
+    ToolOffer,
+    ToolsRefused,
+    read_offer,
+)
 from extensions.proxy.chat_calls import ChatStream, repair_chat
-from extensions.proxy.exchange import EventReader, HttpExchange, ProxyMetrics, RequestRefused
+from extensions.proxy.exchange import (
+    EventReader,
+    HttpExchange,
+    ProxyMetrics,
+    RequestRefused,
+    read_object,
+)
 from extensions.proxy.local_upstream import FirstCall, LocalUpstream
 from extensions.proxy.messages_search import MessagesSearch, has_custom_search
 from extensions.proxy.responses_search import ResponsesSearch, drop_own_ids, has_client_search
 from extensions.proxy.text_calls import ChatText, MessageText, ResponseText, TextCallStream
-from extensions.proxy.tool_search import ToolSearch
+from extensions.proxy.tool_search import ToolSearch, is_readable
 from extensions.proxy.upstream import (
     TOKEN,
     Headers,
@@ -141,7 +153,9 @@ class RequestPreparation:
     def _begin_repair(self, offer: ToolOffer, headers: Headers) -> CallRepair:
         revising, reviser = None, self._parts.reviser
         if reviser is not None:
-            revising = reviser.begin_request(headers, partial(self._count_outcome, "calls_revised"))
+            count = partial(self._count_outcome, "calls_revised")
+            opened = reviser.open(headers)
+            revising = RequestReviser(reviser.label, opened, reviser.timeout_s, count)
         return CallRepair(offer, self._settings.history, revising)
 
     def _count_outcome(self, name: str, outcome: str) -> None:
@@ -208,8 +222,11 @@ class RequestAnswering:
                     return
             opened = self._open_answer(request.method, rest, headers, ready)
             async with opened as response:
-                if repair is None or response.status_code != 200 or _is_packed(response):
-                    await self._pass_answer(response, exchange)
+                if repair is None or not is_readable(response):
+                    await exchange.start(response.status_code, keep_headers(response))
+                    async for part in response.aiter_raw():
+                        await exchange.send_part(part)
+                    await exchange.end()
                 elif response.headers.get("content-type", "").startswith("text/event-stream"):
                     spent += await self._stream_repaired(response, exchange, stream, repair)
                 else:
@@ -231,12 +248,6 @@ class RequestAnswering:
             return ready.search.open_answer(answers, method, rest, headers, body, most)
         return answers.open_answer(method, rest, headers, body)
 
-    async def _pass_answer(self, response: httpx2.Response, exchange: HttpExchange) -> None:
-        await exchange.start(response.status_code, keep_headers(response))
-        async for part in response.aiter_raw():
-            await exchange.send_part(part)
-        await exchange.end()
-
     async def _send_repaired(
         self, response: httpx2.Response, exchange: HttpExchange, change: Any, repair: CallRepair
     ) -> float:
@@ -253,11 +264,7 @@ class RequestAnswering:
                 await exchange.end()
                 return 0.0
         began, body = time.perf_counter(), b"".join(parts)
-        try:
-            found = json.loads(body)
-        except (ValueError, RecursionError):
-            found = None
-        if isinstance(found, Mapping):
+        if (found := read_object(body)) is not None:
             await change(found, repair)
             if field := repair.describe_field():
                 body = json.dumps({**found, "toolmill": field}).encode()
@@ -297,10 +304,6 @@ class RequestAnswering:
         self._metrics.count("upstream_failures", f'reason="{failed.code}"')
         logger.warning("%s", failed)
         await exchange.send_error(RequestRefused(failed.status, failed.code, str(failed)))
-
-
-def _is_packed(response: httpx2.Response) -> bool:
-    return response.headers.get("content-encoding", "identity") != "identity"
 
 
 class ProxyApp:
@@ -390,7 +393,9 @@ class ProxyApp:
                 try:
                     await self._answering.answer_request(request, body, exchange, own=own)
                 finally:
-                    await self._keep_trace(request, body)
+                    if self._traces is not None and request.scope["path"] in JUDGED:
+                        with anyio.CancelScope(shield=True):
+                            await anyio.to_thread.run_sync(self._traces.keep_request, body)
                 group.cancel_scope.cancel()
             if anyio.current_time() >= ends and not exchange.started:
                 found = f"the request took more than {self._settings.total_s:g} s"
@@ -400,11 +405,6 @@ class ProxyApp:
         except RequestRefused as error:
             self.metrics.count("refused", f'reason="{error.code}"')
             await exchange.send_error(error)
-
-    async def _keep_trace(self, request: Request, body: bytes) -> None:
-        if self._traces is not None and request.scope["path"] in JUDGED:
-            with anyio.CancelScope(shield=True):
-                await anyio.to_thread.run_sync(self._traces.keep_request, body)
 
     async def _read_body(self, request: Request) -> bytes:
         most, body = self._listening.max_body, b""

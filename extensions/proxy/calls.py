@@ -6,15 +6,14 @@ import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from itertools import islice
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import urlsplit
 
 import anyio.to_thread
 
 from assets.contracts.rename_history import ContractHistory
 from assets.contracts.repair.json_text import parse_arguments
-from extensions.proxy.exchange import list_dicts
+from extensions.proxy.exchange import list_dicts, read_object
 from extensions.proxy.upstream import Headers
 from serving.repair.drafts import DraftCall, read_drafts
 from serving.repair.ladder import repair_draft
@@ -41,11 +40,9 @@ _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")  # of a call, as Anthropic's API takes 
 _KEYS = (b"authorization", b"x-api-key", b"api-key")
 
 
-class OpenRevise(Protocol):
-    """Who rewrites drafts for one request; headers: as they are sent to the upstream, so that its
-    model is asked with the client's own key. Called in threads."""
-
-    def __call__(self, headers: Headers) -> ReviseCall: ...
+# Who rewrites drafts for one request, called in threads. The headers are those that are sent to the
+# upstream, so that its model is asked with the client's own key.
+OpenRevise = Callable[[Headers], ReviseCall]
 
 
 def guard_model(revise: ReviseCall) -> OpenRevise:
@@ -67,16 +64,10 @@ class CallReviser:
     open: OpenRevise
     timeout_s: float = 20.0
 
-    def begin_request(
-        self, headers: Iterable[tuple[bytes, bytes]], count: Callable[[str], None]
-    ) -> "RequestReviser":
-        """For the calls of one request. count: notes the outcome of a call: repaired or left."""
-        return RequestReviser(self.label, self.open([*headers]), self.timeout_s, count)
-
 
 @dataclass(frozen=True)
 class RequestReviser:
-    """A reviser for one request."""
+    """A reviser for one request. count: notes the outcome of a call: repaired or left."""
 
     label: str
     revise: ReviseCall
@@ -196,8 +187,9 @@ def read_offer(body: JsonObject, most: int, *, empty: bool = False) -> ToolOffer
         raise ToolsRefused(f"the request has {len(listed)} tools, allowed are {most}; send fewer")
     said, reads = list_user_messages(body), _takes_written_calls(body)
     offer = ToolOffer(RepairToolset(()), user_messages=said, reads_text=reads).extend(listed, {})
-    if earlier := [*islice(_list_found(body), most)]:
-        offer = offer.extend(earlier, {})
+    outputs = [i for i in list_dicts(body, "input") if i.get("type") == "tool_search_output"]
+    earlier = [tool for output in outputs for tool in _list_flat(output.get("tools"))]
+    offer = offer.extend(earlier[:most], {})
     found = offer.toolset.candidates or offer.unjudged
     return offer if found or empty else None
 
@@ -209,12 +201,6 @@ def _takes_written_calls(body: JsonObject) -> bool:
     form = text.get("format") if isinstance(text, Mapping) else body.get("response_format")
     kind = form.get("type") if isinstance(form, Mapping) else ""
     return choice != "none" and not str(kind).startswith("json")
-
-
-def _list_found(body: JsonObject) -> Iterator[Any]:
-    for item in list_dicts(body, "input"):
-        if item.get("type") == "tool_search_output":
-            yield from _list_flat(item.get("tools"))
 
 
 def _list_flat(tools: Any) -> Iterator[Any]:
@@ -260,11 +246,11 @@ def list_user_messages(body: JsonObject) -> list[Mapping[str, Any]]:
 def _drop_results(content: Any) -> Any:
     if not isinstance(content, list):
         return content
-    return [item for item in content if not (isinstance(item, Mapping) and _is_result(item))]
-
-
-def _is_result(part: Mapping[str, Any]) -> bool:
-    return str(part.get("type")).endswith("_result")
+    return [
+        item
+        for item in content
+        if not (isinstance(item, Mapping) and str(item.get("type")).endswith("_result"))
+    ]
 
 
 @dataclass(frozen=True)
@@ -345,7 +331,7 @@ class CallRepair:
                 return None
             text = given if isinstance(given, str) else json.dumps({} if given is None else given)
             fixed = await self._judge(name, text, cut=False)
-            if not _is_object(fixed.text) or (must_fit and fixed.left):
+            if read_object(fixed.text) is None or (must_fit and fixed.left):
                 return None
             steps = ["took the call out of the text", *fixed.steps]
             usable = _ID.fullmatch(draft.id or "") and draft.id not in dict(calls)
@@ -442,10 +428,6 @@ class CallRepair:
 def make_call_id() -> str:
     """A new id of a call."""
     return f"call_{uuid.uuid4().hex[:24]}"
-
-
-def _is_object(text: str) -> bool:
-    return text.lstrip().startswith("{") and is_whole(text)
 
 
 def is_whole(text: str) -> bool:

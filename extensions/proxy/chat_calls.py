@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from extensions.proxy.calls import CallRepair, FixedCall, is_whole, make_call_id
-from extensions.proxy.exchange import StreamEvent, list_dicts
+from extensions.proxy.exchange import StreamEvent, list_dicts, read_object
 from extensions.proxy.text_calls import take_chat_calls
 
 _Key = tuple[Any, Any, int]  # index of the choice, index of the call, which of that index
@@ -161,7 +161,7 @@ class ChatStream:
         part has an id of its own; by a name that starts again; behind arguments that are whole."""
         other = bool(call.id and own and own != call.id)
         text = "".join(call.parts)
-        whole = text.lstrip().startswith("{") and is_whole(text)
+        whole = read_object(text) is not None
         if not name:
             return whole and isinstance(given, str) and given.lstrip().startswith("{")
         if not call.name:
@@ -205,7 +205,11 @@ class ChatStream:
         report = self._repair.describe_field()
         if report and last.data is not None:
             last.data["toolmill"] = report
-        waits = [item for item in self._held if self._has_open_call(item)]
+        waits = [
+            event
+            for event in self._held
+            if any(part.key in self._calls for part in self._parts.get(event, []))
+        ]
         written, ready = set[_Key](), list[bytes]()
         for event in self._held:
             parts = self._parts.get(event, [])
@@ -219,9 +223,6 @@ class ChatStream:
         self._held = waits
         self._parts = {wait: self._parts[wait] for wait in waits if wait in self._parts}
         return b"".join(ready)
-
-    def _has_open_call(self, event: StreamEvent) -> bool:
-        return any(part.key in self._calls for part in self._parts.get(event, []))
 
     def _add_empty(self, last: StreamEvent, changed: Mapping[_Key, Any]) -> None:
         """Makes a place for the text of calls that no event gave arguments: in the last."""

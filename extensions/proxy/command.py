@@ -72,7 +72,9 @@ def proxy(
     from serving.repair.ladder import read_history_place
 
     _refuse_contradictions(model, upstream, local, first_call, tool_search, revise)
-    key = _read_key(key_env)
+    key = os.environ.get(key_env, "") if key_env else ""
+    if key_env and not key:
+        fail(f"--key-env {key_env[:60]!r}: no such variable is set, or it is empty", 2)
     known = read_history_place(place) if (place := history or index) else None
     settings = ProxySettings(upstream, key, history=known)
     served = _open_served(index) if index else None
@@ -105,13 +107,6 @@ def _refuse_contradictions(
             fail(f"{option}: needs --upstream, whose model it goes with", 2)
     if not (upstream or local):
         fail("give --upstream ADDRESS, or --local to answer with a model that runs here", 2)
-
-
-def _read_key(name: str) -> str:
-    key = os.environ.get(name, "") if name else ""
-    if name and not key:
-        fail(f"--key-env {name[:60]!r}: no such variable is set, or it is empty", 2)
-    return key
 
 
 def _open_local(model: str) -> "LocalUpstream":

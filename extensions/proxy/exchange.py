@@ -7,6 +7,8 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from functools import cached_property
 from typing import Any
 
+from warehouse.json_types import JsonObject
+
 _JSON, _STREAM = b"application/json", b"text/event-stream"
 _BOUNDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0)  # seconds
 _HELP = {
@@ -122,11 +124,8 @@ class ProxyMetrics:
             yield f"# TYPE {full} counter"
             labels = sorted(label for one, label in self._counts if one == name)
             for label in labels or [""]:
-                yield (
-                    f"{full}{{{label}}} {self._counts[name, label]}"
-                    if label
-                    else (f"{full} {self._counts[name, label]}")
-                )
+                shown = f"{{{label}}}" if label else ""
+                yield f"{full}{shown} {self._counts[name, label]}"
 
     def _render_rest(self) -> Iterator[str]:
         yield "# HELP toolmill_proxy_open_requests requests that are being answered"
@@ -156,7 +155,8 @@ class StreamEvent:
 
     @cached_property
     def data(self) -> dict[str, Any] | None:
-        return _read_data(self.raw)
+        lines = [line[5:] for line in self.raw.splitlines() if line.startswith(b"data:")]
+        return read_object(b"\n".join(lines))
 
     def encode(self) -> bytes:
         """The event with `data` as it is now."""
@@ -200,10 +200,16 @@ async def read_events(parts: AsyncIterator[bytes], most: int) -> AsyncIterator[S
         yield event
 
 
-def _read_data(raw: bytes) -> dict[str, Any] | None:
-    lines = [line[5:].lstrip(b" ") for line in raw.splitlines() if line.startswith(b"data:")]
+def write_event(data: JsonObject) -> bytes:
+    """An event of a stream, named by its `type` where it has one."""
+    name = f"event: {data['type']}\n" if "type" in data else ""
+    return f"{name}data: {json.dumps(data)}\n\n".encode()
+
+
+def read_object(text: str | bytes) -> dict[str, Any] | None:
+    """The JSON object that is the whole text; None for anything else."""
     try:
-        value = json.loads(b"\n".join(lines))
+        value = json.loads(text)
     except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None

@@ -26,7 +26,8 @@ class LocalCaller:
         self.label = Path(predictor.label).name if "folder:" in predictor.label else predictor.label
 
     def answer(self, request: LocalRequest, is_over: Callable[[], bool]) -> LocalAnswer:
-        """As `LocalModel.answer`. Raises CannotAnswer."""
+        """Called in a thread, one request at a time; returns early, with anything, once `is_over()`
+        is true. Raises CannotAnswer."""
         question = make_question(request)
         try:
             if isinstance(self._predictor, AdapterPredictor):

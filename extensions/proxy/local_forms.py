@@ -3,10 +3,12 @@
 import json
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
+from extensions.proxy.calls import make_call_id
+from extensions.proxy.exchange import write_event
 from serving.repair.tools import read_tool
 from warehouse.json_types import JsonObject
 
@@ -43,16 +45,6 @@ class CannotAnswer(RuntimeError):
     """The model gives no answer to this request: why, and what to change."""
 
 
-class LocalModel(Protocol):
-    """`answer` is called in a thread, one request at a time; it returns early, with anything, once
-    `is_over()` is true. Raises CannotAnswer."""
-
-    @property
-    def label(self) -> str: ...
-
-    def answer(self, request: LocalRequest, is_over: Callable[[], bool]) -> LocalAnswer: ...
-
-
 class BadRequest(ValueError):
     """A request that a local model cannot be asked, in one line."""
 
@@ -62,7 +54,8 @@ def read_chat_request(body: JsonObject) -> LocalRequest:
     given = body.get("messages")
     if not isinstance(given, list):
         raise BadRequest("`messages` is no list")
-    _refuse_choices(body)
+    if body.get("n") not in (None, 1):
+        raise BadRequest(f"n {body['n']!r:.20}: a local model gives one choice; ask n=1")
     messages = [_read_message(item) for item in given if isinstance(item, Mapping)]
     most = body.get("max_completion_tokens") or body.get("max_tokens")
     return _make_request(messages, body, most)
@@ -85,26 +78,17 @@ def read_responses_request(body: JsonObject) -> LocalRequest:
     return _make_request(messages, body, body.get("max_output_tokens"))
 
 
-def _refuse_choices(body: JsonObject) -> None:
-    if body.get("n") not in (None, 1):
-        raise BadRequest(f"n {body['n']!r:.20}: a local model gives one choice; ask n=1")
-
-
 def _make_request(messages: list[dict[str, Any]], body: JsonObject, most: Any) -> LocalRequest:
     if not messages or messages[-1]["role"] not in ("user", "tool"):
         raise BadRequest("the last message is of neither the user nor a tool")
     if most is not None and not (type(most) is int and most > 0):
         raise BadRequest(f"the limit of tokens is {most!r:.20}; expected a whole number above 0")
     choice, wanted = body.get("tool_choice"), _read_wanted(body)
-    contracts, must_call = (
-        list(_iterate_contracts(body)),
-        choice == "required" or wanted is not None,
-    )
+    contracts = list(_iterate_contracts(body))
+    must_call = choice == "required" or wanted is not None
     if must_call and not contracts:
-        found = (
-            "no function is offered" if wanted is None else f"no function {wanted!r:.80} is offered"
-        )
-        raise BadRequest(f"`tool_choice` asks for a call, and {found}")
+        named = "" if wanted is None else f" {wanted!r:.80}"
+        raise BadRequest(f"`tool_choice` asks for a call, and no function{named} is offered")
     return LocalRequest(messages, contracts, most, must_call=must_call)
 
 
@@ -177,11 +161,7 @@ _ADDED, _DONE = "response.output_item.added", "response.output_item.done"
 def write_completion(answer: LocalAnswer, label: str) -> dict[str, Any]:
     """The body of a whole answer."""
     calls = [
-        {
-            "id": f"call_{uuid.uuid4().hex[:24]}",
-            "type": "function",
-            "function": write_function(call),
-        }
+        {"id": make_call_id(), "type": "function", "function": write_function(call)}
         for call in answer.calls
     ]
     message: dict[str, Any] = {"role": "assistant", "content": None if calls else answer.text}
@@ -221,16 +201,12 @@ def write_chat_events(whole: Mapping[str, Any], *, usage: bool = False) -> Itera
     deltas += [{"tool_calls": [{"index": at, **call}]} for at, call in calls]
     chunk = {"index": 0, "logprobs": None, "finish_reason": None}
     for delta in deltas:
-        yield _write_event({**head, "choices": [{**chunk, "delta": delta}]})
+        yield write_event({**head, "choices": [{**chunk, "delta": delta}]})
     last = {**chunk, "delta": {}, "finish_reason": choice["finish_reason"]}
-    yield _write_event({**head, "choices": [last], **field})
+    yield write_event({**head, "choices": [last], **field})
     if usage:
-        yield _write_event({**head, "choices": [], "usage": whole["usage"]})
+        yield write_event({**head, "choices": [], "usage": whole["usage"]})
     yield b"data: [DONE]\n\n"
-
-
-def _write_event(data: JsonObject) -> bytes:
-    return b"data: " + json.dumps(data).encode() + b"\n\n"
 
 
 def write_response(answer: LocalAnswer, label: str, body: JsonObject) -> dict[str, Any]:
@@ -281,8 +257,7 @@ def write_response_events(whole: JsonObject) -> Iterator[bytes]:
         events += list_item_events(at, item)
     events.append({"type": f"response.{whole['status']}", "response": whole})
     for number, event in enumerate(events):
-        data = json.dumps({**event, "sequence_number": number})
-        yield f"event: {event['type']}\ndata: {data}\n\n".encode()
+        yield write_event({**event, "sequence_number": number})
 
 
 def list_item_events(at: int, item: JsonObject) -> Iterator[JsonObject]:

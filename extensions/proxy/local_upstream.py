@@ -5,7 +5,7 @@ import threading
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import anyio.to_thread
@@ -14,12 +14,11 @@ import httpx2
 from extensions.proxy.answer_calls import repair_response
 from extensions.proxy.calls import CallRepair
 from extensions.proxy.chat_calls import repair_chat
-from extensions.proxy.exchange import list_dicts
+from extensions.proxy.exchange import list_dicts, read_object
 from extensions.proxy.local_forms import (
     BadRequest,
     CannotAnswer,
     LocalAnswer,
-    LocalModel,
     LocalRequest,
     read_chat_request,
     read_responses_request,
@@ -31,6 +30,9 @@ from extensions.proxy.local_forms import (
 from extensions.proxy.upstream import Headers, UpstreamFailed
 from warehouse.json_types import JsonObject
 
+if TYPE_CHECKING:
+    from extensions.proxy.local_caller import LocalCaller
+
 CHAT, RESPONSES = "/chat/completions", "/responses"
 _JSON, _STREAM = b"application/json", b"text/event-stream"
 
@@ -41,7 +43,7 @@ class LocalUpstream:
     waiting: requests that may wait for the one that is answered; more are refused (503).
     """
 
-    def __init__(self, model: LocalModel, waiting: int = 32) -> None:
+    def __init__(self, model: "LocalCaller", waiting: int = 32) -> None:
         self.model, self._most = model, waiting
         self._waiting = 0
         self._turn = anyio.Lock()
@@ -66,11 +68,7 @@ class LocalUpstream:
         if method != "POST" or path not in (CHAT, RESPONSES):
             known = f"POST /v1{CHAT}, POST /v1{RESPONSES} and GET /v1/models"
             raise UpstreamFailed(404, "not_found", f"a local model answers {known}, nothing else")
-        try:
-            asked = json.loads(body)
-        except (ValueError, RecursionError):
-            asked = None
-        if not isinstance(asked, dict):
+        if (asked := read_object(body)) is None:
             raise UpstreamFailed(400, "bad_request", "the body is no JSON object")
         whole = await self.write_answer(path, asked)
         if asked.get("stream"):

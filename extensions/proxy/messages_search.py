@@ -15,7 +15,7 @@ from typing import Any
 import httpx2
 
 from extensions.proxy.calls import CallRepair
-from extensions.proxy.exchange import StreamEvent, list_dicts, read_events
+from extensions.proxy.exchange import StreamEvent, list_dicts, read_events, read_object
 from extensions.proxy.tool_search import (
     LAST,
     LIMIT,
@@ -35,12 +35,8 @@ from extensions.proxy.upstream import Headers, OpenAnswer, UpstreamFailed
 from serving.discovery.functions import ANTHROPIC, write_anthropic_tool
 from warehouse.json_types import JsonObject
 
-# Of a delta: its type -> (its field, the field of the block that grows).
-_GROWING = {
-    "text_delta": ("text", "text"),
-    "thinking_delta": ("thinking", "thinking"),
-    "signature_delta": ("signature", "signature"),
-}
+# Deltas whose field, of their own name, is added to the block's.
+_GROWING = ("text_delta", "thinking_delta", "signature_delta")
 SEARCH = "tool_search"  # name of the custom tool that is answered here
 _MOST_CALLED = 20  # tools of earlier calls that stay loaded, the latest
 
@@ -81,8 +77,8 @@ class HeldMessage:
         elif kind == "citations_delta":
             block["citations"] = [*(block.get("citations") or []), delta.get("citation")]
         elif kind in _GROWING:
-            given, field = _GROWING[kind]
-            block[field] = str(block.get(field) or "") + str(delta.get(given) or "")
+            field = kind.removesuffix("_delta")
+            block[field] = str(block.get(field) or "") + str(delta.get(field) or "")
 
     def _end(self, data: Mapping[str, Any]) -> None:
         delta, usage = data.get("delta"), data.get("usage")
@@ -170,11 +166,7 @@ class MessagesSearch:
     ) -> httpx2.Response:
         while True:
             raw = await read_whole(response, most)
-            try:
-                found = json.loads(raw)
-            except (ValueError, RecursionError):
-                found = None
-            if not isinstance(found, dict):
+            if (found := read_object(raw)) is None:
                 return rewrite_response(response, raw)
             calls = _list_searches(found)
             if not await self._answer_calls(found, calls):
@@ -235,7 +227,11 @@ class MessagesSearch:
             note = {"error": made.error} if made.error else {"tools": names}
             note = {"call": call["id"], **note}
             self._repair.note_search(made.tools, made.tool_ids, note)
-            self._declare(made.tools)
+            # A reference names a tool that the request declares.
+            declared = list_dicts(self._body, "tools")
+            known = {item.get("name") for item in declared}
+            new = [tool for tool in made.tools if tool.get("name") not in known]
+            self._body = {**self._body, "tools": [*declared, *new]}
         if self._round == self._search.rounds:
             results.append({"type": "text", "text": LAST})
         said = [{"role": "assistant", "content": content}, {"role": "user", "content": results}]
@@ -244,12 +240,6 @@ class MessagesSearch:
         if isinstance(choice, Mapping) and choice.get("name") == SEARCH:
             self._body["tool_choice"] = {"type": "auto"}
         return True
-
-    def _declare(self, tools: list[Mapping[str, Any]]) -> None:
-        """Adds what the index found: a reference names a tool that the request declares."""
-        known = {item.get("name") for item in list_dicts(self._body, "tools")}
-        new = [tool for tool in tools if tool.get("name") not in known]
-        self._body = {**self._body, "tools": [*list_dicts(self._body, "tools"), *new]}
 
     def _describe_end(
         self, message: Mapping[str, Any], calls: list[dict[str, Any]]
@@ -277,7 +267,13 @@ def _list_searches(message: Mapping[str, Any]) -> list[dict[str, Any]]:
 def _load_called(search: ToolSearch, body: JsonObject) -> JsonObject:
     """The request with the tools that earlier calls name loaded: their references were in messages
     that the client never saw."""
-    names = list(dict.fromkeys(_list_called(body)))[-_MOST_CALLED:]
+    called = [
+        item["name"]
+        for message in list_dicts(body, "messages")
+        for item in list_dicts(message, "content")
+        if item.get("type") == "tool_use" and isinstance(item.get("name"), str)
+    ]
+    names = list(dict.fromkeys(called))[-_MOST_CALLED:]
     tools = [
         {**item, "defer_loading": False} if item.get("name") in names else item
         for item in list_dicts(body, "tools")
@@ -286,10 +282,3 @@ def _load_called(search: ToolSearch, body: JsonObject) -> JsonObject:
     for found in search.find_called([name for name in names if name not in known]):
         tools.append({**write_anthropic_tool(found), "defer_loading": False})
     return {**body, "tools": tools}
-
-
-def _list_called(body: JsonObject) -> Iterator[str]:
-    for message in list_dicts(body, "messages"):
-        for item in list_dicts(message, "content"):
-            if item.get("type") == "tool_use" and isinstance(item.get("name"), str):
-                yield item["name"]

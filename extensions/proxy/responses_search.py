@@ -14,7 +14,7 @@ from typing import Any
 import httpx2
 
 from extensions.proxy.calls import CallRepair
-from extensions.proxy.exchange import StreamEvent, list_dicts, read_events
+from extensions.proxy.exchange import StreamEvent, list_dicts, read_events, read_object, write_event
 from extensions.proxy.local_forms import list_item_events
 from extensions.proxy.tool_search import (
     ITEM_ID,
@@ -92,7 +92,7 @@ class ResponsesSearch:
     ) -> httpx2.Response:
         while True:
             raw = await read_whole(response, most)
-            found = _read_object(raw)
+            found = read_object(raw)
             if found is None or (not (calls := self._list_searches(found)) and not self._before):
                 return rewrite_response(response, raw)
             goes_on = bool(calls) and await self._answer_calls(found, calls)
@@ -231,8 +231,7 @@ class ResponsesSearch:
 
     def _encode(self, data: Mapping[str, Any]) -> bytes:
         number, self._number = self._number, self._number + 1
-        text = json.dumps({**data, "sequence_number": number})
-        return f"event: {data['type']}\ndata: {text}\n\n".encode()
+        return write_event({**data, "sequence_number": number})
 
 
 def _drop_id(item: Any) -> Any:
@@ -244,11 +243,3 @@ def _drop_id(item: Any) -> Any:
 def _read_id(event: StreamEvent) -> Any:
     begun = (event.data or {}).get("response")
     return begun.get("id") if isinstance(begun, Mapping) else None
-
-
-def _read_object(raw: bytes) -> dict[str, Any] | None:
-    try:
-        found = json.loads(raw)
-    except (ValueError, RecursionError):
-        return None
-    return found if isinstance(found, dict) else None

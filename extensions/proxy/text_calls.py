@@ -13,7 +13,7 @@ import anyio
 import anyio.to_thread
 
 from extensions.proxy.calls import LADDER_S, CallRepair, FixedCall
-from extensions.proxy.exchange import StreamEvent, list_dicts
+from extensions.proxy.exchange import StreamEvent, list_dicts, write_event
 from extensions.proxy.local_forms import list_item_events
 from serving.repair.dialects import begins_call
 from serving.repair.drafts import may_begin_call, split_answer
@@ -209,15 +209,6 @@ class TextCallStream:
         self._held = []
 
 
-def _write_event(data: JsonObject) -> bytes:
-    name = f"event: {data['type']}\n" if "type" in data else ""
-    return f"{name}data: {json.dumps(data)}\n\n".encode()
-
-
-def _write_chunk(head: JsonObject, choice: JsonObject) -> bytes:
-    return b"data: " + json.dumps({**head, "choices": [choice]}).encode() + b"\n\n"
-
-
 class ChatText:
     """Chunks of a chat completion with one choice."""
 
@@ -256,7 +247,8 @@ class ChatText:
                 # One chunk a call: LlamaIndex reads the first of a chunk alone.
                 for at, call in enumerate(found.write_chat()):
                     part = {**delta, "tool_calls": [{"index": at, **call}]}
-                    yield _write_chunk(event.data, {**choice, "delta": part, "finish_reason": None})
+                    chunk = {**choice, "delta": part, "finish_reason": None}
+                    yield write_event({**event.data, "choices": [chunk]})
                     delta = {}
                 event.data["choices"] = [{**choice, "delta": {}, "finish_reason": "tool_calls"}]
                 event.data["toolmill"] = report
@@ -309,17 +301,17 @@ class MessageText:
             delta = {"type": "text_delta", "text": rest}
             block = {"index": self._index}
             if rest:
-                yield _write_event({"type": "content_block_delta", **block, "delta": delta})
-            yield _write_event({"type": "content_block_stop", **block})
+                yield write_event({"type": "content_block_delta", **block, "delta": delta})
+            yield write_event({"type": "content_block_stop", **block})
         for at, call in enumerate(found.write_uses(), self._index + shown):
             delta = {"type": "input_json_delta", "partial_json": json.dumps(call["input"])}
             empty = {**call, "input": {}}
-            yield _write_event({"type": "content_block_start", "index": at, "content_block": empty})
-            yield _write_event({"type": "content_block_delta", "index": at, "delta": delta})
-            yield _write_event({"type": "content_block_stop", "index": at})
+            yield write_event({"type": "content_block_start", "index": at, "content_block": empty})
+            yield write_event({"type": "content_block_delta", "index": at, "delta": delta})
+            yield write_event({"type": "content_block_stop", "index": at})
         end = held[-1].data or {}
         end["delta"] |= {"stop_reason": "tool_use", "stop_sequence": None}
-        yield _write_event({**end, "toolmill": report})
+        yield write_event({**end, "toolmill": report})
 
 
 class ResponseText:
@@ -354,7 +346,7 @@ class ResponseText:
         for data in self._list_events(events, found, rest, report):
             numbered = {**data, "sequence_number": number} if isinstance(number, int) else data
             number = number + 1 if isinstance(number, int) else number
-            yield _write_event(numbered)
+            yield write_event(numbered)
 
     def _list_events(
         self, events: list[dict[str, Any]], found: TextCalls, rest: str, report: Any

@@ -81,11 +81,6 @@ def read_question(arguments: Any, k: int) -> ToolQuery:
     return ToolQuery(query=words, k=k)
 
 
-def join_words(ask: ToolQuery) -> str:
-    """The question as one text."""
-    return " ".join(item for item in (ask.server, ask.tool, ask.query) if item)
-
-
 def _read_text(value: Any) -> str:
     return " ".join(value[:_MOST].split()) if isinstance(value, str) else ""
 
@@ -293,7 +288,8 @@ class ToolSearch:
 
     def _search_tools(self, api: str, own: OwnTools, call_id: str, ask: ToolQuery) -> SearchAnswer:
         if own.tools:
-            found = own.find_tools(join_words(ask), self._k)
+            words = " ".join(filter(None, (ask.server, ask.tool, ask.query)))
+            found = own.find_tools(words, self._k)
             if api == OPENAI:
                 tools = write_definitions(found)
                 return SearchAnswer(

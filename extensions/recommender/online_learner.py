@@ -188,7 +188,9 @@ class LogFollower:
                 raise LogRewritten from None
             if data:
                 self._read[path.stem] = found
-                return [line for text in data.split(b"\n") if (line := _parse(text)) is not None]
+                texts = data.decode("utf-8", "replace").split("\n")
+                parsed = (parse_line(text) for text in texts if text.strip())
+                return [line for line in parsed if line is not None]
         return []
 
     def _read_chunk(
@@ -208,10 +210,6 @@ class LogFollower:
 
 class LogRewritten(Exception):
     """Lines that were read are deleted: what remains is to be read anew."""
-
-
-def _parse(text: bytes) -> dict[str, Any] | None:
-    return parse_line(text.decode("utf-8", "replace")) if text.strip() else None
 
 
 _log = logging.getLogger(__name__)

@@ -87,6 +87,10 @@ def compare_alike(confusables: Iterable[Row], rates: Mapping[str, Json]) -> Json
     return {"pairs": pairs, "called": len(cases), "apart": apart, "shown": cases[:_SHOWN]}
 
 
+def _measure_gap(pair: Json) -> float:
+    return pair["better"]["rate"]["value"] - pair["worse"]["rate"]["value"]
+
+
 def render_alike(facts: Json) -> Markdown:
     if not facts["pairs"]:
         return tell_empty("no two tools look alike (asset confusables)")
@@ -111,10 +115,6 @@ def render_alike(facts: Json) -> Markdown:
     ]
     head = ("works better", "expected", "its look-alike", "expected", "sure")
     return join_markdown("\n\n", [lead, make_markdown_table(head, lines)])
-
-
-def _measure_gap(pair: Json) -> float:
-    return pair["better"]["rate"]["value"] - pair["worse"]["rate"]["value"]
 
 
 _SHOWN_CHANGES = 12
@@ -205,7 +205,10 @@ def measure_days(calls: pl.DataFrame, categories: Mapping[str, str]) -> Json:
     )
     counted = drop_wrong_tool(calls).with_columns(day=day, category=kind)
     sums = counted.group_by("day", "category").agg(**SUMS).sort("day", "category")
-    rows = [{**row, **_round_sums(row)} for row in sums.to_dicts()]
+    rows = [
+        {**row, "worked": round(row["worked"], 4), "n": round(row["n"], 4)}
+        for row in sums.to_dicts()
+    ]
     by_day: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for row in rows:
         by_day[row["day"]].append(row)
@@ -241,10 +244,6 @@ def render_days(facts: Json) -> Markdown:
     )
     head = ("category", f"worked before {first} [95%]", f"worked from {first} on [95%]")
     return join_markdown("\n\n", [lead, make_markdown_table(head, lines)])
-
-
-def _round_sums(row: Json) -> dict[str, float]:
-    return {name: round(row[name], 4) for name in ("worked", "n")}
 
 
 def measure_models(evaluation: Iterable[Row], in_service: str) -> list[dict[str, object]]:

@@ -83,7 +83,7 @@ def fit_posterior(
     for sweep in range(sweeps):
         before = base + sum(parts.values())
         offset = np.sum(list(parts.values()), 0)
-        precision = 1 / _fill_variances(prior, state.variances)
+        precision = 1 / fill_variances(prior, state.variances)
         for last in (False, True):
             p = compute_probability(rows.shared @ state.shared + offset)
             curve = rows.weight * np.maximum(p * (1 - p), 1e-4)
@@ -106,7 +106,8 @@ def fit_posterior(
     return SharedPosterior(state.shared, state.covariance), _make_levels(rows, state)
 
 
-def _fill_variances(prior: WeightPrior, variances: Mapping[str, float]) -> np.ndarray:
+def fill_variances(prior: WeightPrior, variances: Mapping[str, float]) -> np.ndarray:
+    """The variance of each shared weight, by that of its group, [dims]."""
     out = np.empty(len(prior.mean))
     for name, where in prior.groups.items():
         out[where] = variances[name]
@@ -126,7 +127,7 @@ def _advance_level(
     p = compute_probability(others[held] + own[held])
     weight = rows.weight[held]
     curve = weight * np.maximum(p * (1 - p), 1e-4)
-    precision = 1 / _fill_level(state.levels[name], width)
+    precision = 1 / fill_level(state.levels[name], width)
     slope = np.zeros((count, width))
     np.add.at(slope, at, local * (weight * (rows.success[held] - p))[:, None])
     bend = _sum_products(local, curve, at, count) + np.diag(precision)
@@ -152,7 +153,8 @@ def _sum_products(local: np.ndarray, curve: np.ndarray, at: np.ndarray, count: i
     return result
 
 
-def _fill_level(variances: tuple[float, float], width: int) -> np.ndarray:
+def fill_level(variances: tuple[float, float], width: int) -> np.ndarray:
+    """The variance of each weight of a level's blocks, the intercept's first, [width]."""
     return np.array([variances[0], *[variances[1]] * (width - 1)])
 
 
@@ -190,7 +192,7 @@ def _make_levels(rows: OutcomeRows, state: _FitState) -> dict[str, BlockLevel]:
                 state.blocks[name][place], state.covariances[name][place], float(counts[place])
             )
         width = state.blocks[name].shape[1]
-        levels[name] = BlockLevel(_fill_level(state.levels[name], width), blocks)
+        levels[name] = BlockLevel(fill_level(state.levels[name], width), blocks)
     return levels
 
 

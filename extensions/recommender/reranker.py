@@ -1,7 +1,6 @@
 """The reranker: P(success) of each candidate, how sure it is, and learning online. A question waits
 for no update: parts of the posterior are replaced as wholes."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from threading import Lock
@@ -13,7 +12,6 @@ from extensions.recommender.posterior import (
     OddsBelief,
     PosteriorBlock,
     SharedPosterior,
-    compute_probability,
     expect_odds,
     keep_share,
     match_moments,
@@ -108,9 +106,7 @@ class BayesianReranker:
         if keys.get(CLIENT) and weights.levels[CLIENT].blocks.keys().isdisjoint(keys[CLIENT]):
             del keys[CLIENT]  # nothing is known of this client: it is like any other
         belief = expect_odds(weights.shared, weights.levels, shared, local, keys)
-        p = compute_probability(
-            belief.mean / np.sqrt(1 + math.pi / 8 * (belief.variance + weights.hardness))
-        )
+        p = OddsBelief(belief.mean, belief.variance + weights.hardness).probability
         return RerankScores(p, p * (1 - p) * np.sqrt(belief.variance), belief)
 
     def predict_success(self, question: RerankQuestion) -> np.ndarray:

@@ -9,6 +9,8 @@ from extensions.recommender.posterior import BlockLevel, SharedPosterior
 from extensions.recommender.posterior_fit import (
     OutcomeRows,
     WeightPrior,
+    fill_level,
+    fill_variances,
     fit_posterior,
     relax_changed,
 )
@@ -83,9 +85,11 @@ def start_weights(
     asked = np.array(list(texts.values()), np.float32).reshape(len(texts), pool.vectors.shape[1])
     projection = fit_projection(pool.vectors, asked, dims)
     prior = make_prior(settings)
-    variance = np.empty(len(prior.mean))
-    for name, where in prior.groups.items():
-        variance[where] = prior.variances[name]
+    levels = {
+        name: BlockLevel(fill_level(variances, count_local(shape, name)))
+        for name, variances in settings.levels.items()
+        if name != TASK
+    }
     centre, scale = _list_scales()
     return RerankerWeights(
         shape,
@@ -94,20 +98,11 @@ def start_weights(
         choose_families(outcomes, pool),
         centre,
         scale,
-        SharedPosterior(prior.mean.copy(), np.diag(variance)),
-        start_levels(settings),
+        SharedPosterior(prior.mean.copy(), np.diag(fill_variances(prior, prior.variances))),
+        levels,
         settings.levels[TASK][0],
         embedder,
     )
-
-
-def start_levels(settings: FitSettings) -> dict[str, BlockLevel]:
-    sizes = {name: count_local(settings.shape, name) - 1 for name in LEVELS}
-    return {
-        name: BlockLevel(np.array([own[0], *[own[1]] * sizes[name]]))
-        for name, own in settings.levels.items()
-        if name != TASK
-    }
 
 
 def _list_scales() -> tuple[np.ndarray, np.ndarray]:

@@ -56,7 +56,8 @@ def list_old_runs(
         ended = record.end_time or record.update_timestamp.timestamp()
         counted = training_set is not None and run.tags.get(SET_TAG) == training_set
         if ended < before and run.run_id not in stay and not counted:
-            size = _measure_events(instance, run.run_id)
+            file = _find_file(instance, run.run_id)
+            size = file.stat().st_size if file and file.exists() else 0
             remove = partial(_remove_run, instance, run.run_id)
             yield GarbageItem("events", f"{run.job_name} {run.run_id[:8]}", size, remove)
 
@@ -81,11 +82,6 @@ def collect_last_runs(instance: dg.DagsterInstance) -> set[str]:
                 asked = dg.AssetRecordsFilter(asset_key=entry.asset_key, storage_ids=part)
                 result |= {record.run_id for record in fetch(asked, limit=len(part)).records}
     return result
-
-
-def _measure_events(instance: dg.DagsterInstance, run_id: str) -> int:
-    path = _find_file(instance, run_id)
-    return path.stat().st_size if path and path.exists() else 0
 
 
 def _find_file(instance: dg.DagsterInstance, run_id: str) -> Path | None:

@@ -38,7 +38,7 @@ from warehouse.ledger.database import find_url
 from warehouse.ledger.ledger import Ledger
 from warehouse.storage.blobs import Blobs
 from warehouse.storage.files import hold_lock, rewrite_lines, write_atomically
-from warehouse.storage.tables import Tables, TableSpec
+from warehouse.storage.tables import TableSpec
 from warehouse.storage.takedowns import Takedowns, find_active, find_taken, read_takedowns
 
 _SHA = re.compile(r"[0-9a-f]{64}")
@@ -55,12 +55,6 @@ class SplitVersion:
     @property
     def table(self) -> str:
         return self.path.parent.parent.name
-
-
-def iterate_versions(tables: Tables, taken: Takedowns) -> Iterator[SplitVersion]:
-    for path in sorted(tables.root.glob("*/*/*.parquet")):
-        if not path.name.endswith(".volatile.parquet"):
-            yield _split_version(path, taken)
 
 
 def rewrite_version(spec: TableSpec | None, path: Path, taken: Takedowns) -> bool:
@@ -208,7 +202,10 @@ def _list_trace_lines(traces: CallLog, taken: Takedowns) -> Iterator[GarbageItem
 def _look(home: Path, taken: Takedowns) -> _TakenTraces:
     reached, kept_blobs, kept_texts = _TakenTraces(), set[str](), set[str]()
     texts = RowTexts()
-    for version in iterate_versions(Tables(home / "tables"), taken):
+    for path in sorted((home / "tables").glob("*/*/*.parquet")):
+        if path.name.endswith(".volatile.parquet"):
+            continue
+        version = _split_version(path, taken)
         kept_blobs |= collect_blob_names(version.kept)
         kept_texts |= texts.collect(version.table, version.kept)
         if len(version.taken):

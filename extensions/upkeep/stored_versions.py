@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
@@ -22,22 +23,18 @@ class LanceVersions(LanceStore):
     ) -> set[str]:
         """The keys of the rows whose text is one that `holds` names by its place in the list."""
         matches: set[str] = set()
-        for part in self._list_parts(table):
-            opened = self._open(part)
-            if opened is not None:
-                rows = opened.search().select(["key", "text"]).limit(opened.count_rows()).to_arrow()
-                keys = rows["key"].to_pylist()
-                matches |= {keys[at] for at in holds([t or "" for t in rows["text"].to_pylist()])}
+        for opened in self._open_parts(table):
+            rows = opened.search().select(["key", "text"]).limit(opened.count_rows()).to_arrow()
+            keys = rows["key"].to_pylist()
+            matches |= {keys[at] for at in holds([t or "" for t in rows["text"].to_pylist()])}
         return matches
 
     def has_versions(self, before: float, table: str = TEXTS) -> bool:
         """Whether a version that is not the present one was written before `before` (epoch s)."""
-        opened = [self._open(part) for part in self._list_parts(table)]
         return any(
-            version["timestamp"].timestamp() < before and version["version"] != item.version
-            for item in opened
-            if item is not None
-            for version in item.list_versions()
+            version["timestamp"].timestamp() < before and version["version"] != opened.version
+            for opened in self._open_parts(table)
+            for version in opened.list_versions()
         )
 
     def remove_rows(self, keys: Iterable[str], older_than: timedelta, table: str = TEXTS) -> None:
@@ -45,10 +42,7 @@ class LanceVersions(LanceStore):
         present version: what is removed is not kept by a name either."""
         gone = set(keys)
         with hold_lock(self.root / f".{table}.lock"):
-            for part in self._list_parts(table):
-                opened = self._open(part)
-                if opened is None:
-                    continue
+            for opened in self._open_parts(table):
                 rows = opened.to_arrow()
                 stay = [key not in gone for key in rows["key"].to_pylist()]
                 # Written whole: a deletion would leave the row in its file.
@@ -69,12 +63,15 @@ class LanceVersions(LanceStore):
         """Lets the versions go that a tag keeps; whether there was one."""
         gone = False
         with hold_lock(self.root / f".{table}.lock"):
-            for part in self._list_parts(table):
-                opened = self._open(part)
-                if opened is not None and name in opened.tags.list():
+            for opened in self._open_parts(table):
+                if name in opened.tags.list():
                     opened.tags.delete(name)
                     gone = True
         return gone
+
+    def _open_parts(self, table: str) -> list[Any]:
+        opened = [self._open(part) for part in self._list_parts(table)]
+        return [part for part in opened if part is not None]
 
 
 def remove_version(tables: Tables, file: Path, before: float) -> bool:
@@ -118,7 +115,5 @@ def _digest_held(spec: TableSpec, frame: pl.DataFrame, schema_version: int) -> s
 def _read_mark(version: Path) -> str | None:
     try:
         return str(json.loads(get_mark_path(version).read_bytes())["digest"])
-    except FileNotFoundError:
-        return None
-    except (ValueError, KeyError, TypeError):
-        return None  # its rows then have another digest than its name, and are told of
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        return None  # of a broken one the rows have another digest than the name, which is told

@@ -164,7 +164,8 @@ def _write(warehouse: Warehouse, one: Tombstone) -> dict[str, Any]:
     that in what is served: the same again makes up for a kill in between."""
     reach = json.loads(one.reach)
     if one.kind == SERVER:
-        reach = _unite(reach, {"listings": sorted(find_listings(warehouse, reach["servers"]))})
+        now = find_listings(warehouse, reach["servers"])
+        reach["listings"] = sorted({*reach.get("listings", ()), *now})
     tombstone = replace(one, reach=json.dumps(reach, sort_keys=True))
     if find_active(warehouse.home).get(one.name) != tombstone:
         record_tombstone(warehouse.home, tombstone)
@@ -176,11 +177,6 @@ def _make(name: str, kind: str, by: str, why: str, reach: Reach) -> Tombstone:
         if not text.strip():
             raise BadTakedown(f"{option} is empty, expected a text")
     return Tombstone(name, kind, TAKEN, by, _format_now(), why, json.dumps(reach, sort_keys=True))
-
-
-def _unite(one: Reach, other: Reach) -> Reach:
-    both = {name: sorted({*one.get(name, ()), *of}) for name, of in other.items()}
-    return {**one, **both}
 
 
 def _format_now() -> str:

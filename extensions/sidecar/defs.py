@@ -1,7 +1,6 @@
 """Asset definitions of the sidecar: its adapter, evaluation and champion."""
 
 from dataclasses import asdict, replace
-from typing import Any
 
 from assets.contracts.quarantined_tools import read_clear
 from assets.contracts.rename_history import ContractHistory
@@ -44,7 +43,9 @@ def read_revision_rows(
     HELD_OUT. Raises BadOffer for a set without its pool."""
     known = read_known(warehouse)
     entries = load_pool(warehouse.home, set_name(warehouse))
-    rows = sorted(set_rows(warehouse, split, tasks=None), key=_draw_place)[: most // 2 + 1]
+    rows = sorted(
+        set_rows(warehouse, split, tasks=None), key=lambda row: sha256(str(row["pair_id"]).encode())
+    )[: most // 2 + 1]
     calls = place_calls(rows, entries, candidates=candidates)
     kinds = [kind for kind in WEIGHTS if split != TRAIN or kind not in HELD_OUT]
     return choose_rows(build_rows(calls, replace(known, kinds=kinds)), most)
@@ -56,10 +57,6 @@ def read_known(warehouse: Warehouse) -> KnownContracts:
     origins = {str(row["pair_id"]): read_origin(row) for row in pairs}
     worlds = {name: origin.id for name, origin in origins.items() if origin is not None}
     return KnownContracts(collect_moves(warehouse.tables, servers), worlds)
-
-
-def _draw_place(row: Any) -> str:
-    return sha256(str(row["pair_id"]).encode())
 
 
 def _train_sidecar(step: RoleStep) -> ModelCard | str:

@@ -224,12 +224,8 @@ def render_arms_table(summary: Figures) -> Markdown:
     rows = [
         (
             quote_text(shorten_model(arm.removesuffix(ALONE)) + ALONE * arm.endswith(ALONE)),
-            *map(_format_figure, figures.values()),
+            *(f"{format_interval(of)} ({of['n']})" if of["n"] else "-" for of in figures.values()),
         )
         for arm, figures in summary["arms"].items()
     ]
     return make_markdown_table(["arm", *MEASURES], rows)
-
-
-def _format_figure(figure: Figures) -> str:
-    return f"{format_interval(figure)} ({figure['n']})" if figure["n"] else "-"

@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -12,7 +13,7 @@ from assets.contracts.rename_history import ContractMove
 from assets.contracts.repair.names import split_identifier
 from assets.contracts.repair.problems import find_choices, find_types, is_required
 from assets.contracts.repair.values import find_unit
-from assets.contracts.schema_shapes import collect_properties
+from assets.contracts.schema_shapes import collect_properties, is_number
 from extensions.sidecar.prompt import UNTOUCHED
 
 Arguments = Mapping[str, Any]
@@ -213,10 +214,6 @@ def _change(test: Callable[[Any], bool], make: Callable[[Any], Any]) -> Make:
     return make_arguments
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
 def _is_word_list(value: Any) -> bool:
     return (
         isinstance(value, list) and len(value) > 1 and all(isinstance(item, str) for item in value)
@@ -251,7 +248,7 @@ def _write_date(call: GoodCall, draw: Random) -> Any:
 def _write_unit(call: GoodCall, draw: Random) -> Any:
     def has_unit(name: str, value: Any) -> bool:
         found = find_unit(name, call.declared.get(name, {}), call.root)
-        return _is_number(value) and found in _UNITS
+        return is_number(value) and found in _UNITS
 
     name = choose_name(call, draw, has_unit)
     if name is None:
@@ -285,15 +282,15 @@ def _add_null(call: GoodCall, draw: Random) -> Any:
     return {**call.arguments, draw.choice(free): None} if free else None
 
 
-def _drop_required(call: GoodCall, draw: Random) -> Any:
-    name = choose_name(call, draw, lambda one, _: is_required(call.root, (one,)))
+def _drop_argument(call: GoodCall, draw: Random, *, required: bool) -> Any:
+    name = choose_name(call, draw, lambda one, _: is_required(call.root, (one,)) == required)
     return None if name is None else {k: v for k, v in call.arguments.items() if k != name}
 
 
 VALUE_FLAWS: dict[str, Make] = {
     "wrapped": lambda call, _: {"name": call.name, "arguments": dict(call.arguments)},
     "in a list": lambda call, _: [dict(call.arguments)],
-    "number as text": _change(_is_number, str),
+    "number as text": _change(is_number, str),
     "boolean as text": _change(lambda one: isinstance(one, bool), str),
     "list as text": _change(lambda one: isinstance(one, list), json.dumps),
     "list as words": _change(_is_word_list, ", ".join),
@@ -311,7 +308,7 @@ VALUE_FLAWS: dict[str, Make] = {
     "inner names outside": _flatten,
     "undeclared argument": lambda call, _: {**call.arguments, "zq_trace": True},
     "null for what is absent": _add_null,
-    "required value missing": _drop_required,
+    "required value missing": partial(_drop_argument, required=True),
 }
 
 
@@ -340,11 +337,6 @@ def _drop_several(call: GoodCall, _: Random) -> Any:
     if len(names) < 2:
         return None
     return {name: value for name, value in call.arguments.items() if name not in names}
-
-
-def _drop_optional(call: GoodCall, draw: Random) -> Any:
-    name = choose_name(call, draw, lambda one, _: not is_required(call.root, (one,)))
-    return None if name is None else {k: v for k, v in call.arguments.items() if k != name}
 
 
 def _choose_another(call: GoodCall, draw: Random) -> Any:
@@ -406,7 +398,7 @@ def _call_by_other_verb(call: GoodCall, draw: Random) -> FlawedDraft | None:
 MEANING_FLAWS: dict[str, Make] = {
     "placeholder for a value": _write_placeholder,
     "several required values missing": _drop_several,
-    "optional value missing": _drop_optional,
+    "optional value missing": partial(_drop_argument, required=False),
     "another choice": _choose_another,
     "number off by one": _change_number,
     "value of another call": _take_sibling_value,

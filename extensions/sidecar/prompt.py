@@ -106,7 +106,7 @@ def read_revision(text: str, contracts: Iterable[Mapping[str, Any]]) -> Proposed
     read = parse_calls(text)
     if read.calls:
         call = next((call for call in read.calls if call["name"] in known), read.calls[0])
-        return ProposedCall(call["name"], _read_arguments(call["arguments"]))
+        return ProposedCall(call["name"], read_arguments(call["arguments"]))
     if read.kind == "invalid_json":
         body = _CLOSED.sub("", text[text.find("{") :]) if len(text) <= _LONGEST_FIXED else ""
         parsed = parse_arguments(body)
@@ -114,8 +114,10 @@ def read_revision(text: str, contracts: Iterable[Mapping[str, Any]]) -> Proposed
             return None
         drafts = read_drafts(parsed.values[0])
         draft = next((draft for draft in drafts if draft.name in known), None)
-        return ProposedCall(draft.name, _read_arguments(draft.arguments)) if draft else None
-    if read.kind != "prose" or not _is_question(text):
+        return ProposedCall(draft.name, read_arguments(draft.arguments)) if draft else None
+    from assets.synthesis.verify.rules import is_question  # needs polars, serving has none
+
+    if read.kind != "prose" or not is_question(text):
         return None
     return ProposedCall("", {}, " ".join(text.split())[:_LONGEST_QUESTION])
 
@@ -124,18 +126,12 @@ def _list_tools(request: RevisionRequest) -> list[dict[str, Any]]:
     return [render_tool_schema(candidate.contract) for candidate in request.candidates]
 
 
-def _read_arguments(arguments: Any) -> Any:
+def read_arguments(arguments: Any) -> Any:
     """Arguments that a model wrote as text, read by the ladder's own parser."""
     if not isinstance(arguments, str):
         return arguments
     values = parse_arguments(arguments).values
     return values[0] if len(values) == 1 else arguments
-
-
-def _is_question(text: str) -> bool:
-    from assets.synthesis.verify.rules import is_question  # needs polars, serving has none
-
-    return is_question(text)
 
 
 @dataclass(frozen=True)

@@ -61,13 +61,13 @@ class PlacedCall:
 
 
 def place_calls(
-    rows: Sequence[Row], entries: Mapping[str, Mapping[str, Any]], *, candidates: int, seed: int = 0
+    rows: Sequence[Row], entries: Mapping[str, Mapping[str, Any]], *, candidates: int
 ) -> list[PlacedCall]:
     """The calls of training-set rows of one split, in their order. entries: of the set's pool."""
     if not rows:
         return []
     pool = select_split_pool(entries, rows[0]["split"])
-    found = [item for row in rows for item in _place_row(row, pool, candidates, seed)]
+    found = [item for row in rows for item in _place_row(row, pool, candidates)]
     groups: dict[tuple[str, str], list[Mapping[str, Any]]] = defaultdict(list)
     for one in found:
         if not one.question:
@@ -75,9 +75,9 @@ def place_calls(
     return [_add_sibling(item, groups[item.good.server, item.good.name]) for item in found]
 
 
-def _place_row(row: Row, pool: ToolPool, candidates: int, seed: int) -> Iterator[PlacedCall]:
+def _place_row(row: Row, pool: ToolPool, candidates: int) -> Iterator[PlacedCall]:
     try:
-        tools = tuple(draw_candidates(row, pool, candidates, seed=seed))
+        tools = tuple(draw_candidates(row, pool, candidates))
     except BadOffer:  # its tool may not be shown on this side of the split
         return
     digests = {call["name"]: call["contract_digest"] for call in read_json_list(row["calls"])}
@@ -204,15 +204,13 @@ class DraftedCall:
     problems: tuple[str, ...] = ()
 
 
-def build_rows(
-    calls: Iterable[PlacedCall], known: KnownContracts, seed: int = 0
-) -> list[RevisionRow]:
+def build_rows(calls: Iterable[PlacedCall], known: KnownContracts) -> list[RevisionRow]:
     """Every row of the calls, each once, in their order. The same calls give the same rows."""
     history = ContractHistory(tuple(known.moves))
     found = [
         make_row(draft, known, history)
         for at, call in enumerate(calls)
-        for draft in _list_drafts(call, known, Random(f"{seed}|{call.row['pair_id']}|{at}"))
+        for draft in _list_drafts(call, known, Random(f"0|{call.row['pair_id']}|{at}"))
     ]
     return list({row.row_id: row for row in found}.values())
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from assets.contracts.match.match import MatchResult, compute_f1, match_call
-from assets.contracts.repair.json_text import parse_arguments
+from assets.contracts.repair.json_text import refuse_constant
 from assets.contracts.validate import validate_call
-from extensions.sidecar.prompt import UNTOUCHED, RevisionRow, read_revision
+from extensions.sidecar.prompt import UNTOUCHED, RevisionRow, read_arguments, read_revision
 from serving.repair.drafts import DEEPEST, measure_depth
 from serving.repair.evidence import ConversationEvidence, list_invented
 from training.prompts.call_text import MAX_CHARS
@@ -54,7 +54,7 @@ def _is_strict(text: str) -> bool:
     if match is None:
         return False
     try:
-        value = json.loads(match[2], parse_constant=_refuse_constant)
+        value = json.loads(match[2], parse_constant=refuse_constant)
     except (ValueError, RecursionError):
         return False
     if isinstance(value, list) and len(value) == 1:
@@ -62,10 +62,6 @@ def _is_strict(text: str) -> bool:
     if not isinstance(value, dict) or not isinstance(value.get("name"), str):
         return False
     return any(isinstance(value.get(name), dict) for name in _ARGUMENTS)
-
-
-def _refuse_constant(name: str) -> Any:
-    raise ValueError(f"{name} is no JSON")
 
 
 # Verdicts. Copied: a flawed draft came back as it was. Harmful: it would be sent, and does
@@ -196,11 +192,7 @@ class _ScoredCall:
 
 def read_draft(row: RevisionRow) -> dict[str, Any]:
     """The draft as a call; arguments that are text are read where they can be."""
-    arguments = row.draft_arguments
-    if isinstance(arguments, str):
-        values = parse_arguments(arguments).values
-        arguments = values[0] if len(values) == 1 else arguments
-    return {"name": row.draft_name, "arguments": arguments}
+    return {"name": row.draft_name, "arguments": read_arguments(row.draft_arguments)}
 
 
 def _find_contract(row: RevisionRow, name: Any) -> Mapping[str, Any] | None:

@@ -165,17 +165,17 @@ def _build_object(members: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     return made
 
 
-def _refuse_constant(name: str) -> Any:
+def refuse_constant(name: str) -> Any:
     raise ValueError(f"{name} is no JSON")
 
 
 _OPTIONS: Any = {"parse_float": WrittenFloat, "object_pairs_hook": _build_object}
-_DECODER = json.JSONDecoder(parse_constant=_refuse_constant, strict=False, **_OPTIONS)
+_DECODER = json.JSONDecoder(parse_constant=refuse_constant, strict=False, **_OPTIONS)
 
 
 def _load_strict(text: str) -> tuple[Any, bool]:
     try:
-        return json.loads(text, parse_constant=_refuse_constant, **_OPTIONS), True
+        return json.loads(text, parse_constant=refuse_constant, **_OPTIONS), True
     except (ValueError, RecursionError):
         return None, False
 

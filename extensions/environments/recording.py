@@ -34,15 +34,11 @@ class ReplayRecording(RecordedAnswers):
         return [f"{flaw.path}: {flaw.message}" for flaw in validate_call(contract, arguments)]
 
     def make_key(self, contract_digest: str, arguments: Mapping[str, Any], state: str) -> str:
-        return make_key(contract_digest, arguments, state)
-
-
-def make_key(contract_digest: str, arguments: Mapping[str, Any], state: str) -> str:
-    """Names a call; arguments without a canonical form have a key that no recording holds."""
-    try:
-        return make_call_key(contract_digest, dict(arguments), state)
-    except (ValueError, TypeError, RecursionError, OverflowError):
-        return ""
+        """Names a call; arguments without a canonical form have a key that no recording holds."""
+        try:
+            return make_call_key(contract_digest, dict(arguments), state)
+        except (ValueError, TypeError, RecursionError, OverflowError):
+            return ""
 
 
 def record_trajectories(rows: Sequence[Row]) -> ReplayRecording:
@@ -57,7 +53,7 @@ def record_trajectories(rows: Sequence[Row]) -> ReplayRecording:
         for step in steps:
             if step.outcome in _NO_ANSWER:  # a server's words that are not all here are no answer
                 continue
-            key = make_key(step.contract_digest, step.arguments, step.before)
+            key = replay_recording.make_key(step.contract_digest, step.arguments, step.before)
             answers[key][RecordedAnswer(step.answer, step.outcome, step.after)] += 1
         if row["status"] == KEPT and not row["recovers"]:
             replay_recording.tasks[row["trajectory_id"]] = _make_task(row, steps)

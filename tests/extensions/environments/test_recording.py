@@ -20,7 +20,6 @@ from extensions.environments import replay_environment
 from extensions.environments.recording import (
     ReplayDamaged,
     ReplayRecording,
-    make_key,
     read_recording,
     record_trajectories,
     write_recording,
@@ -51,15 +50,15 @@ def test_a_played_call_without_a_whole_answer_is_a_miss(outcome):
     """What was withheld has no words here: to replay none would make an answer up."""
     played = step("read", {"path": "/q"}, "", "s1", "s1", outcome=outcome)
     built = record_trajectories([row(played, why="no useful answer")])
-    assert make_key(NAME, {"path": "/q"}, "s1") not in built.answers
+    assert built.make_key(NAME, {"path": "/q"}, "s1") not in built.answers
 
 
 def test_the_same_recording_is_the_same_bytes_and_no_key_is_of_what_has_no_canonical_form(tmp_path):
     deep: dict[str, Any] = {}
     for _ in range(5000):
         deep = {"a": deep}
-    assert make_key(NAME, {"n": float("nan")}, "s1") == ""
-    assert make_key(NAME, deep, "s1") == ""
+    assert ReplayRecording().make_key(NAME, {"n": float("nan")}, "s1") == ""
+    assert ReplayRecording().make_key(NAME, deep, "s1") == ""
     assert "" not in recording().answers
     built = recording()
     write_recording(tmp_path / "one", built)

@@ -21,11 +21,10 @@ from extensions.bench.agent_tasks import (
     list_agent_rows,
     make_tasks,
     open_fresh_callers,
-    predict_first_calls,
     select_runnable_tasks,
     summarise_agents,
 )
-from training.evaluation.predictor import Predictor
+from training.evaluation.predictor import PredictionRequest, Predictor
 from training.evaluation.retriever import NothingToEvaluate
 from training.releases.index_source import map_server_recipes
 from training.sets.split import TRAIN
@@ -40,11 +39,10 @@ STAGE = "agent_eval"
 
 @dataclass(frozen=True)
 class AgentPlan:
-    """splits: None takes every split but train. tools: offered in a task. most: tasks."""
+    """tools: offered in a task. most: tasks."""
 
     most: int = 30
     tools: int = 10
-    splits: tuple[str, ...] | None = None
     limits: AgentLimits = field(default_factory=AgentLimits)
     calls: CallLimits = field(default_factory=lambda: CallLimits(sessions=4, launch_s=60.0))
 
@@ -64,7 +62,8 @@ async def evaluate_agents(
     plan, reporter = plan or AgentPlan(), progress or SilentProgress()
     chat = ChatClient(role, warehouse.ledger, stage=STAGE)
     recipes = map_server_recipes(warehouse.tables.read(DEPLOYMENTS).to_dicts())
-    rows = _read_plan_rows(warehouse, plan)
+    trained = warehouse.tables.read(TRAINING_SET).to_dicts()
+    rows = [row for row in trained if row["split"] != TRAIN]
     tasks, left = make_tasks(
         rows,
         clear_pool(warehouse),
@@ -78,13 +77,14 @@ async def evaluate_agents(
     )
     left |= failed
     if not kept:
+        reasons = ", ".join(f"{reason} {count}" for reason, count in sorted(left.items())) or "none"
         raise NothingToEvaluate(
             f"agent evaluation: 0 tasks of {len(rows)} accepted pairs in a test split (left out:"
-            f" {_format_left_out(left)}); expected a pair whose server runs in the sandbox"
-            f" without a network"
-            " and answers its golden call"
+            f" {reasons}); expected a pair whose server runs in the sandbox without a network and"
+            " answers its golden call"
         )
-    first = predict_first_calls(small, kept)
+    asked = [PredictionRequest(t.task_id, t.instruction, [*map(dict, t.tools)]) for t in kept]
+    first = small.predict(asked)
     try:
         pairs = await compare_agents(
             kept,
@@ -130,13 +130,6 @@ def can_run_here(
     return server.recipe.ecosystem != "remote" and not secret
 
 
-def _read_plan_rows(warehouse: Warehouse, plan: AgentPlan) -> list[dict[str, Any]]:
-    rows = warehouse.tables.read(TRAINING_SET).to_dicts()
-    if plan.splits is None:
-        return [row for row in rows if row["split"] != TRAIN]
-    return [row for row in rows if row["split"] in plan.splits]
-
-
 def _build_agent_summary(
     pairs: Sequence[tuple[AgentEpisode, AgentEpisode]],
     small: Predictor,
@@ -157,7 +150,3 @@ def _build_agent_summary(
         "limits": vars(plan.limits),
         "items": list_agent_rows(pairs),
     }
-
-
-def _format_left_out(left: Mapping[str, int]) -> str:
-    return ", ".join(f"{reason} {count}" for reason, count in sorted(left.items())) or "none"

@@ -18,10 +18,12 @@ from assets.contracts.tool_id import ToolId
 from assets.servers.calls.caller import ToolCaller
 from assets.servers.calls.result import CallResult
 from assets.synthesis.tables import ONE_CALL
+from extensions.bench.benchmark_items import take_turns
+from orchestration.cli.search import read_calls
 from serving.discovery.functions import write_call_turn
 from training.evaluation.metrics import bootstrap_difference, bootstrap_mean
-from training.evaluation.predictor import PredictionAnswer, PredictionRequest, Predictor
-from training.prompts.call_text import normalise_call, parse_calls
+from training.evaluation.predictor import PredictionAnswer
+from training.prompts.call_text import normalise_call
 from training.prompts.render import render_wire_tool
 from training.sets.pool import ToolPool, draw_candidates
 from warehouse.json_types import Contract, Row
@@ -82,7 +84,7 @@ async def select_runnable_tasks(
     kept: list[AgentTask] = []
     counts: Counter[str] = Counter()
     dead: set[str] = set()
-    for task in _interleave_servers(tasks):
+    for task in take_turns(tasks, lambda task: task.server_id):
         if len(kept) == most:
             break
         if task.server_id in dead:
@@ -158,16 +160,6 @@ def _make_task(row: Row, pool: ToolPool, offered: Mapping[str, Row], n: int) -> 
         group=row.get("text_digest") or str(ToolId.of_row(row)),
         split=row.get("split") or "",
     )
-
-
-def _interleave_servers(tasks: Sequence[AgentTask]) -> list[AgentTask]:
-    """One task of each server, then a second of each, and so on."""
-    counts: Counter[str] = Counter()
-    rounds = []
-    for place, task in enumerate(tasks):
-        rounds.append((counts[task.server_id], place, task))
-        counts[task.server_id] += 1
-    return [task for _, _, task in sorted(rounds, key=lambda item: item[:2])]
 
 
 ANSWERED, EMPTY, TURN_LIMIT, BUDGET = "answered", "empty", "turn_limit", "budget"
@@ -283,8 +275,7 @@ class _AgentConversation:
             _parse_wire_call(self._names.get(name, name), given) for name, given in turn.calls
         ]
         if not calls:  # an endpoint that does not read its model's calls hands them on as text
-            read = parse_calls(turn.text).calls
-            named = [(str(item["name"]), item["arguments"]) for item in read]
+            named = read_calls(turn.text)
             calls = [(self._names[name], given) for name, given in named if name in self._names]
         if calls:
             await self.run("large", turn.text if turn.calls else "", calls)
@@ -314,15 +305,11 @@ class _AgentConversation:
             server_id, name, contract, arguments, timeout_s=limits.call_timeout_s
         )
         shown = render_result(result, limits.result_chars)
-        right = result.status == "ok" and is_golden(task, name, arguments)
+        golden = {"name": task.tool, "arguments": task.arguments}
+        called = {"name": name, "arguments": arguments}
+        schema = task.contract.get("inputSchema") or {}
+        right = result.status == "ok" and match_call(schema, golden, called).match
         return AgentStep(by, name, arguments, result.status, result.error_kind, right, shown)
-
-
-def is_golden(task: AgentTask, name: str, arguments: Any) -> bool:
-    """Whether a call is the golden one, by AST match."""
-    expected = {"name": task.tool, "arguments": task.arguments}
-    called = {"name": name, "arguments": arguments}
-    return match_call(task.contract.get("inputSchema") or {}, expected, called).match
 
 
 def render_result(result: CallResult, limit: int) -> str:
@@ -375,15 +362,6 @@ RULES = {
     "tokens": "prompt and completion of the larger model as its endpoint counts them; the small"
     " model's stand apart; dollars are both models', seconds include the start of servers",
 }
-
-
-def predict_first_calls(small: Predictor, tasks: Sequence[AgentTask]) -> list[PredictionAnswer]:
-    """What the small model answers to every task."""
-    asked = [
-        PredictionRequest(task.task_id, task.instruction, [*map(dict, task.tools)])
-        for task in tasks
-    ]
-    return small.predict(asked)
 
 
 async def compare_agents(

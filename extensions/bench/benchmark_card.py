@@ -68,23 +68,23 @@ def find_repeated(
     """(what of the requests and the contracts stands in our training set, ids of items that are
     clean by both)."""
     texts = [item.instruction for item in items]
-    by_request = check_against_training(warehouse, texts, f"{name}, requests", embed)
+    by_request, requests = check_against_training(warehouse, texts, f"{name}, requests", embed)
     right = {
         tool_text(tool): None
         for item in items
         for tool in item.tools
         if tool["name"] in {call["name"] for call in item.expected}
     }
-    contracts = check_against_training(
+    by_contract, contracts = check_against_training(
         warehouse, list(right), f"{name}, contracts", column="positive"
     )
-    known = {text for text, clean in zip(right, contracts.report.clean, strict=True) if not clean}
+    known = {text for text, clean in zip(right, by_contract.clean, strict=True) if not clean}
     clean = frozenset(
         item.item_id
-        for item, is_clean in zip(items, by_request.report.clean, strict=True)
+        for item, is_clean in zip(items, by_request.clean, strict=True)
         if is_clean and not known.intersection(map(tool_text, item.tools))
     )
-    return {"requests": by_request.summary, "contracts": contracts.summary}, clean
+    return {"requests": requests, "contracts": contracts}, clean
 
 
 def summarise_model(

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from warehouse.storage.digest import digest
 from warehouse.storage.files import hash_file
 from warehouse.store import Warehouse
 
+Item = TypeVar("Item")
 Judge = Callable[[CallerItem, PredictionAnswer], Row]
 Ask = Callable[[list[dict[str, Any]]], Awaitable[PredictionAnswer]]  # of a conversation
 Play = Callable[[CallerItem, Ask], Awaitable[Row]]
@@ -110,15 +111,20 @@ def choose_items(held: BenchmarkSet, plan: BenchmarkPlan, limit: int | None) -> 
         counts = ", ".join(f"{reason} {n}" for reason, n in held.left_out.items()) or "no item"
         raise UnusableInput(f"{held.name}: no item in {plan.data} ({counts})")
     drawn = Random(plan.seed).sample(list(held.items), len(held.items))
-    turns, order = Counter[str](), []
-    for place, item in enumerate(drawn):
-        order.append((turns[item.split], place))
-        turns[item.split] += 1
-    chosen = [drawn[place] for _, place in sorted(order)[:limit]]
+    chosen = take_turns(drawn, lambda item: item.split)[:limit]
     if not held.narrows:
         return chosen
     ranks: dict[int, BM25] = {}
     return [_narrow_tools(item, plan, ranks) for item in chosen]
+
+
+def take_turns(items: Sequence[Item], name_group: Callable[[Item], str]) -> list[Item]:
+    """One item of each group, then a second of each, and so on."""
+    counts, turns = Counter[str](), []
+    for item in items:
+        turns.append(counts[name_group(item)])
+        counts[name_group(item)] += 1
+    return [items[at] for at in sorted(range(len(items)), key=turns.__getitem__)]
 
 
 def _narrow_tools(item: CallerItem, plan: BenchmarkPlan, ranks: dict[int, BM25]) -> CallerItem:

@@ -21,6 +21,7 @@ from assets.contracts.canonical import canonicalize_contract, contract_digest
 from assets.contracts.repair.json_text import parse_arguments
 from assets.contracts.tool_id import ToolId
 from assets.vectors.encoders.embedder import Embedder
+from orchestration.cli.search import read_calls
 from serving.adhoc import VectorCache
 from serving.agent_loop import AgentModel, AgentRun, run_agent
 from serving.index.build import build_index
@@ -42,7 +43,7 @@ from training.evaluation.predictor import (
     PredictorKind,
     make_failed_answer,
 )
-from training.prompts.call_text import normalise_call, parse_calls
+from training.prompts.call_text import normalise_call
 from training.prompts.render import NO_CALL, SYSTEM
 from warehouse.errors import UnusableInput
 from warehouse.json_types import Contract
@@ -217,16 +218,11 @@ class ActivePredictor:
         router = self._pools.open(request.tools)
         async with self._open_speaker() as speaker:
             run = await run_agent(
-                [*map(dict, messages)], speaker, router, read_calls=read_text_calls,
+                [*map(dict, messages)], speaker, router, read_calls=read_calls,
                 example=self.label.startswith(EXAMPLE),
             )  # fmt: skip
         names = {str(_get_tool_id(tool)): str(tool["name"]) for tool in request.tools}
         return _describe_run(run, names)
-
-
-def read_text_calls(text: str) -> list[tuple[str, Any]]:
-    """The calls in a model's text."""
-    return [(str(call["name"]), call["arguments"]) for call in parse_calls(text).calls]
 
 
 def _describe_run(run: AgentRun, names: Mapping[str, str]) -> PredictionAnswer:

@@ -40,14 +40,6 @@ class BenchmarkModel:
     identity: str = ""
 
 
-@dataclass(frozen=True)
-class InspectRun:
-    """A row for each item and epoch, and where Inspect's log is."""
-
-    rows: list[Row]
-    log: Path
-
-
 class NoAnswer(RuntimeError):
     """A question that got no answer: an error of its sample."""
 
@@ -73,9 +65,9 @@ def run_inspect(
     seed: int = 0,
     epochs: int = 1,
     on_done: OnDone | None = None,
-) -> InspectRun:
-    """Asks a model every item, `epochs` times by seeds of their own. What gets no answer is a
-    failed row. Raises UnusableInput, CannotPredict."""
+) -> tuple[list[Row], Path]:
+    """(a row for each item and epoch, Inspect's log): asks a model every item, `epochs` times by
+    seeds of their own. What gets no answer is a failed row. Raises UnusableInput, CannotPredict."""
     require_inspect()
     from inspect_ai import eval as run_task
     from inspect_ai.model import GenerateConfig, get_model
@@ -102,11 +94,12 @@ def run_inspect(
         why = sample.error.message if sample.error else "no score"
         failure = answers.failures.get(place) or make_failed_answer(" ".join(why.split())[:300])
         scores = list((sample.scores or {}).values())
-        row = (scores[0].metadata if scores else None) or _make_failed_row(failure)
+        failed = {"failed": True, "error": failure.error, **_list_costs(failure)}
+        row = (scores[0].metadata if scores else None) or failed
         rows.append({"model": model.label, **_describe_item(item), "epoch": sample.epoch, **row})
     if log.status != "success" or len(rows) != len(items) * epochs:
         raise RuntimeError(f"{held.name}: Inspect ended the run ({log.status}); see {log.location}")
-    return InspectRun(rows, Path(str(log.location)))
+    return rows, Path(str(log.location))
 
 
 def make_task(
@@ -322,10 +315,6 @@ def _make_row(item: CallerItem, verdict: Row, answers: Sequence[PredictionAnswer
     names = ("prompt_tokens", "completion_tokens", "usd")
     spent = {name: sum(cost[name] for cost in costs) for name in names}
     return {**row, "text": last.text[:_LONGEST], **spent, "seconds": sum(known) if known else None}
-
-
-def _make_failed_row(answer: PredictionAnswer) -> Row:
-    return {"failed": True, "error": answer.error, **_list_costs(answer)}
 
 
 def _list_costs(answer: PredictionAnswer) -> Row:

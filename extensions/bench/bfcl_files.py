@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from assets.contracts.match.match import MatchResult
 from extensions.bench.bfcl_values import check_value
@@ -60,14 +60,9 @@ def match_bfcl(
             return _judge_count("simple_function_checker", made, truth)
         return _match_one_call(functions[0], made[0], truth[0])
     except _RAISES as error:
-        kind = "no_function_doc" if isinstance(error, _NoDoc) else "checker_crash"
-        return MatchResult(False, kind, tool=False, checker_error=_describe_raised(error))
-
-
-def _describe_raised(error: Exception) -> str:
-    """What the checker would have raised."""
-    name = "TypeError" if isinstance(error, _NoDoc) else type(error).__name__
-    return f"{name}: {error}"[:120]
+        crashed = ("checker_crash", type(error).__name__)
+        kind, raised = ("no_function_doc", "TypeError") if isinstance(error, _NoDoc) else crashed
+        return MatchResult(False, kind, tool=False, checker_error=f"{raised}: {error}"[:120])
 
 
 def _choose_shape(functions: Sequence[Any], truth: Sequence[Any]) -> str:
@@ -300,7 +295,7 @@ def _read_truths(path: Path, rows: list[tuple[int, dict[str, Any]]]) -> list[lis
 def _check_truth(path: Path, line: int, row: dict[str, Any]) -> list[dict[str, Any]]:
     truth = row.get("ground_truth")
     truth = [truth] if isinstance(truth, dict) else truth
-    if not isinstance(truth, list) or not is_truth(truth):
+    if not is_truth(truth):
         raise UnusableInput(
             f"{path}, line {line}: found no ground_truth;"
             ' expected [{"function": {"parameter": [allowed values]}}]'
@@ -308,7 +303,7 @@ def _check_truth(path: Path, line: int, row: dict[str, Any]) -> list[dict[str, A
     return truth
 
 
-def is_truth(value: Any) -> bool:
+def is_truth(value: Any) -> TypeGuard[list[dict[str, Any]]]:
     """Whether this is BFCL's form of the expected calls."""
     return isinstance(value, list) and all(
         isinstance(call, dict)
@@ -324,6 +319,5 @@ def _read_messages(question: Any) -> list[dict[str, Any]]:
         return [{"role": "user", "content": question}]
     while isinstance(question, list) and question and isinstance(question[0], list):
         question = question[0]
-    return (
-        [item for item in question if isinstance(item, dict)] if isinstance(question, list) else []
-    )
+    listed = question if isinstance(question, list) else []
+    return [item for item in listed if isinstance(item, dict)]

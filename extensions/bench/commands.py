@@ -149,15 +149,15 @@ def _measure_models(
             progress.update(f"asking {label[:40]}", done, of)
 
         logs = out / "logs"
-        run = run_inspect(
+        rows, log = run_inspect(
             benchmark, items, model, logs, seed=plan.seed, epochs=epochs, on_done=tell
         )
         first = [row for row in every if reports and row["model"] == reports[0]["model"]]
-        summary = summarise_model(run.rows, benchmark.measures, clean, first)
-        facts = {"model": model.label, "identity": model.identity, "log": run.log.name}
-        aligned = measure_alignment(run.rows, items, embed)
+        summary = summarise_model(rows, benchmark.measures, clean, first)
+        facts = {"model": model.label, "identity": model.identity, "log": log.name}
+        aligned = measure_alignment(rows, items, embed)
         reports.append({**facts, **summary, "alignment": aligned})
-        every += run.rows
+        every += rows
     card |= {"contamination": contamination, "models": reports}
     write_card(out, card, every)
     return card
@@ -274,13 +274,12 @@ def agent_eval(
     from orchestration.settings.deploy_policy import make_deploy_policy
 
     settings = load_settings()
-    plan = AgentPlan(limit)
     work = evaluate_agents(
         open_warehouse(settings),
         make_deploy_policy(settings),
         load_caller(settings, small),
         choose_role(settings, "actor"),
-        plan,
+        AgentPlan(limit),
         report_lines(),
     )
     print_json(asyncio.run(work))

@@ -8,7 +8,7 @@ Four questions are asked of every item; one yes makes it contaminated:
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -128,14 +128,6 @@ def _find_nearest_texts(
     return np.concatenate([of for of, _ in best]), np.concatenate([at for _, at in best])
 
 
-@dataclass(frozen=True)
-class ContaminationMatch:
-    """The flags in the order of the items, and their summary."""
-
-    report: ContaminationReport = field(repr=False)
-    summary: dict[str, Any]
-
-
 def check_against_training(
     warehouse: Warehouse,
     texts: Sequence[str],
@@ -143,13 +135,12 @@ def check_against_training(
     embed: Embed | None = None,
     *,
     column: str = "instruction",
-) -> ContaminationMatch:
-    """Holds texts against a column of the train split: its requests, or `positive`, tools' texts.
-    embed: of the base embedder; None does without."""
+) -> tuple[ContaminationReport, dict[str, Any]]:
+    """(flags in the order of the texts, their summary) against a column of the train split: its
+    requests, or `positive`, tools' texts. embed: of the base embedder; None does without."""
     rows = warehouse.tables.read(TRAINING_SET).filter(split=TRAIN)
     trained = sorted({*rows[column].drop_nulls().to_list()})
     vectors = (embed(texts), embed(trained)) if embed is not None and trained and texts else None
     report = find_contamination(texts, trained, vectors)
     head = warehouse.tables.head(TRAINING_SET.name)
-    summary = {**report.summarise_flags(name), "training_set": head.digest if head else ""}
-    return ContaminationMatch(report, summary)
+    return report, {**report.summarise_flags(name), "training_set": head.digest if head else ""}

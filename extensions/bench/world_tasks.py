@@ -51,7 +51,9 @@ def read_worlds(plan: BenchmarkPlan) -> BenchmarkSet:
             left_out[f"{world.name}, {fit.id}: {' '.join(str(error).split())[:200]}"] += 1
 
     async def play(item: CallerItem, ask: Ask) -> Row:
-        return await play_task(item, ask, plan)
+        """One task in a world of its own. Raises WorldFailed."""
+        async with _open_stage(item.row["world"], item.row["fit"], plan) as stage:
+            return await work_on_task(item, ask, stage)
 
     return BenchmarkSet("worlds", items, None, ("done", "valid"), files, dict(left_out), play=play)
 
@@ -86,15 +88,9 @@ async def _open_stage(
             yield WorldStage(opened, fit, session)
 
 
-async def play_task(item: CallerItem, ask: Ask, plan: BenchmarkPlan) -> Row:
-    """One task in a world of its own. done: the end state and the results are what was asked for;
-    valid: every call named a tool that is offered, with arguments that fit. Raises WorldFailed."""
-    async with _open_stage(item.row["world"], item.row["fit"], plan) as stage:
-        return await work_on_task(item, ask, stage)
-
-
 async def work_on_task(item: CallerItem, ask: Ask, stage: WorldStage) -> Row:
-    """The model's turns on an open stage, and the check."""
+    """The model's turns on an open stage, and the check. done: the end state and the results are
+    what was asked for; valid: every call named a tool that is offered, with arguments that fit."""
     task: Task = item.row["task"]
     offered = {tool["name"] for tool in item.tools}
     messages: list[dict[str, Any]] = [{"role": "user", "content": item.instruction}]

@@ -117,10 +117,7 @@ class BatchLedger:
 
     def finish(self, outcomes: Iterable[tuple[EffectAttempt, EffectOutcome]]) -> int:
         """Keeps answers, in transactions of many; how many were not kept before."""
-        count = 0
-        for part in _split_parts(outcomes):
-            count += self._finish_part(part)
-        return count
+        return sum(self._finish_part(part) for part in _split_parts(outcomes))
 
     def end(self, ended: Iterable[tuple[EffectAttempt, str]], status: str) -> int:
         """Ends requests without an answer: `failed`, or `unknown` where it may have been paid."""

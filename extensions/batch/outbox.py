@@ -211,11 +211,8 @@ class BatchOutbox:
 
 def find_window_end(batch: BatchRecord) -> float:
     """When the batch should be answered at the latest, in epoch seconds."""
-    return (batch.sent_at or batch.opened_at) + parse_window(batch.window)
-
-
-def parse_window(window: str) -> float:
-    return int(window[:-1]) * _SECONDS[window[-1]]
+    number, unit = batch.window[:-1], batch.window[-1]
+    return (batch.sent_at or batch.opened_at) + int(number) * _SECONDS[unit]
 
 
 _AGAIN = ("timeout", "rate_limited", "server_error")  # kinds that another batch may cure

@@ -2,7 +2,7 @@
 
 import json
 import random
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -81,13 +81,6 @@ def make_row(server_id: str, contract: Contract) -> dict[str, Any]:
         "contract": json.dumps(contract, ensure_ascii=False),
         "marketplace": "contract ci",
     }
-
-
-def list_new(before: Iterable[LookAlike], after: Iterable[LookAlike]) -> list[LookAlike]:
-    known_pairs = {(lookalike.tool, lookalike.other) for lookalike in before}
-    return [
-        lookalike for lookalike in after if (lookalike.tool, lookalike.other) not in known_pairs
-    ]
 
 
 _DRAWS = 8  # values of each parameter besides its choices and limits
@@ -189,7 +182,9 @@ def add_lookalikes(
     base = MiniLM()
     was, now = (index_contracts(tools)[0] for tools in lists)
     before, after = (find_lookalikes(server_id, tools, router, base) for tools in (was, now))
-    report["lookalikes"] = [vars(lookalike) for lookalike in list_new(before, after)]
+    known = {(lookalike.tool, lookalike.other) for lookalike in before}
+    new = [lookalike for lookalike in after if (lookalike.tool, lookalike.other) not in known]
+    report["lookalikes"] = list(map(vars, new))
 
 
 def list_failing(fail_on: str) -> tuple[str, ...]:

@@ -37,10 +37,11 @@ class CardFacts:
     summary: Json = field(default_factory=dict)
     gates: Iterable[Json] = ()
 
-    def count_pairs(self, column: str, in_manifest: str) -> dict[str, int]:
+    def list_pairs(self, column: str, in_manifest: str) -> Markdown:
         """Pairs by a column: of the train split where its rows are there, else of the whole set."""
         counts = self.learnt.get(column) or self.manifest.get(in_manifest) or {}
-        return {UNKNOWN if name in (None, "None") else str(name): n for name, n in counts.items()}
+        names = {name: UNKNOWN if name in (None, "None") else str(name) for name in counts}
+        return format_counts_inline({names[name]: n for name, n in counts.items()})
 
 
 def get_base_and_licence(model: Json) -> tuple[str | None, str | None]:
@@ -204,8 +205,8 @@ def render_data(facts: CardFacts) -> Markdown:
         "",
         Markdown("What it learnt from, pairs by licence of the server and by who wrote them:"),
         "",
-        fill_markdown("- licences: {}", _count_pairs(facts, "license", "licences")),
-        fill_markdown("- providers: {}", _count_pairs(facts, "provider", "providers")),
+        fill_markdown("- licences: {}", facts.list_pairs("license", "licences")),
+        fill_markdown("- providers: {}", facts.list_pairs("provider", "providers")),
         fill_markdown(
             "- servers: {}", format_counts_inline(facts.learnt.get("server_id") or {}, 40)
         ),
@@ -232,10 +233,6 @@ def _describe_drafts(facts: CardFacts) -> list[object]:
                       for name in ("sources", "kinds"))  # fmt: skip
     bullets = fill_markdown("- sources: {}", sources), fill_markdown("- kinds: {}", kinds)
     return ["", what, "", *bullets]
-
-
-def _count_pairs(facts: CardFacts, column: str, in_manifest: str) -> Markdown:
-    return format_counts_inline(facts.count_pairs(column, in_manifest))
 
 
 def _render_reranked(summary: Json) -> Markdown:

@@ -35,7 +35,7 @@ from warehouse.sanitize.markdown import (
     mark_markdown,
     quote_text,
 )
-from warehouse.storage.files import write_atomically
+from warehouse.storage.files import write_changed
 
 EVALUATION = "evaluation.json"
 Json = Mapping[str, Any]
@@ -73,7 +73,8 @@ def write_card(
     folder = get_model_folder(home, name)
     if summary is not None:
         evaluation = {"summary": dict(summary), "gates": [dict(gate) for gate in gates]}
-        _write_if_changed(folder / EVALUATION, json.dumps(evaluation, indent=1, ensure_ascii=False))
+        text = json.dumps(evaluation, indent=1, ensure_ascii=False)
+        write_changed(folder / EVALUATION, text.encode("utf-8", "replace"))
     evaluation_on_disk = _read_evaluation(folder / EVALUATION)
     made_of = str(about.get("training_set") or "")
     manifest = load_manifest(home, made_of) if made_of else None
@@ -84,7 +85,7 @@ def write_card(
         evaluation_on_disk.get("summary") or {},
         evaluation_on_disk.get("gates") or (),
     )
-    _write_if_changed(folder / README, render_card(facts))
+    write_changed(folder / README, render_card(facts).encode("utf-8", "replace"))
     return folder / README
 
 
@@ -138,9 +139,3 @@ def _read_evaluation(path: Path) -> dict[str, Any]:
     except (OSError, ValueError):  # none yet, or unreadable: the next evaluation writes it again
         return {}
     return body if isinstance(body, dict) else {}
-
-
-def _write_if_changed(path: Path, text: str) -> None:
-    data = text.encode("utf-8", "replace")
-    if not path.exists() or path.read_bytes() != data:
-        write_atomically(path, data)

@@ -27,7 +27,7 @@ from assets.synthesis.contract_reading import (
     resolve_schema,
 )
 from assets.synthesis.offline.invented_values import find_sort
-from assets.synthesis.offline.values import draw_new_value, fits_schema
+from assets.synthesis.offline.values import draw_new_value, fits_schema, make_singular
 from assets.synthesis.tables import dump_text
 from assets.vectors.lexicon import split_identifier
 from warehouse.json_types import Contract, Json, Schema
@@ -191,18 +191,12 @@ def _walk_scalars(
             yield from _walk_scalars(member, str(name)[:60], key, depth + 1)
     elif isinstance(value, list):
         for member in value[:20]:
-            yield from _walk_scalars(member, _make_singular(key), parent, depth + 1)
+            yield from _walk_scalars(member, make_singular(key), parent, depth + 1)
     elif key:
         yield key, value
         if key.lower() in _BARE and parent:
             yield parent, value
             yield f"{parent}_{key}", value
-
-
-def _make_singular(word: str) -> str:
-    if word.endswith("ies"):
-        return word[:-3] + "y"
-    return word[:-1] if word.endswith("s") and not word.endswith("ss") else word
 
 
 def _score_match(item: ObservedValue, slot: ParameterSlot, sort: str = "") -> int:

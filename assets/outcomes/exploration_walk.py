@@ -28,7 +28,8 @@ from assets.outcomes.outcome import TIMEOUT, TOOL_ERROR, USEFUL
 from assets.outcomes.select import LaunchableServer
 from assets.outcomes.worlds.spec import WorldSpec
 from assets.synthesis.tables import dump_text
-from warehouse.json_types import Json, Record
+from assets.synthesis.writing.explored_calls import show_value
+from warehouse.json_types import Record
 from warehouse.storage.digest import digest
 
 MakeCall = Callable[[ToolCall], Awaitable[CallExecution]]
@@ -215,7 +216,7 @@ class ServerWalk:
         values = self._read_answered(maker, maker.done).values
         told = {(item.key, str(item.value)) for item in values}
         return all(
-            (key, _show(call.proposed.arguments[name])) in told
+            (key, show_value(call.proposed.arguments[name])) in told
             for call in self._calls
             if call.row["after"] and call.done.outcome == USEFUL
             for name, (source, key) in json.loads(call.row["origins"]).items()
@@ -372,10 +373,6 @@ class ServerWalk:
             "changes": done.changes_state,
             **{name: getattr(done, name) for name in copied},
         }
-
-
-def _show(value: Json) -> str:
-    return str(value[0]) if isinstance(value, list) and len(value) == 1 else str(value)
 
 
 def _can_pass_on(call: _TriedCall) -> bool:

@@ -8,6 +8,8 @@ from functools import cached_property, lru_cache
 
 import numpy as np
 
+from assets.vectors.lexicon import stem_plural
+
 _K1, _B = 1.2, 0.75
 # Usual is up to three times the mass of nine of ten texts, and of nine of ten other servers. In 17
 # sets at most 2% of a pool's texts hold more; one that repeats forty requests holds eight times it.
@@ -27,7 +29,7 @@ FUNCTION_WORDS = frozenset(_STOP_WORDS.split())
 def split_words(text: str) -> list[str]:
     """Lower-case words; camelCase and snake_case are split, stop words and a plural `s` dropped."""
     words = (word.lower() for word in _WORD.findall(_CAMEL.sub(" ", text)))
-    return [_drop_plural(word) for word in words if word not in FUNCTION_WORDS]
+    return [stem_plural(word) for word in words if word not in FUNCTION_WORDS]
 
 
 _SUFFIX_LIST = """izations ization ations ation ments ment nesses ness ingly ings ing edly ed ies
@@ -49,10 +51,6 @@ def _stem_word(word: str) -> str:
     if len(word) > 4 and word[-1] == word[-2] and word[-1] not in "ls":
         word = word[:-1]
     return word[:-1] if len(word) > 3 and word[-1] in "eiy" else word
-
-
-def _drop_plural(word: str) -> str:
-    return word[:-1] if len(word) > 3 and word.endswith("s") and not word.endswith("ss") else word
 
 
 @dataclass(frozen=True)

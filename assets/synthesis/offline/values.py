@@ -166,7 +166,7 @@ def _draw_array(slot: ParameterSlot, root: Schema, rng: random.Random, depth: in
     high = high if isinstance(high, int) else low + 2
     length = 1 if guess_json_type(items) == "object" else rng.randint(1, 3)
     length = min(max(low, length), max(high, low))
-    singular = tuple(_make_singular(word) for word in slot.words)
+    singular = tuple(make_singular(word) for word in slot.words)
     member = ParameterSlot(slot.name, items, True, singular, slot.hint)
     values: list[Json] = []
     for _ in range(length * 6):
@@ -178,7 +178,7 @@ def _draw_array(slot: ParameterSlot, root: Schema, rng: random.Random, depth: in
     return values
 
 
-def _make_singular(word: str) -> str:
+def make_singular(word: str) -> str:
     if word.endswith("ies"):
         return word[:-3] + "y"
     return word[:-1] if word.endswith("s") and not word.endswith("ss") else word

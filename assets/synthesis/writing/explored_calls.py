@@ -136,7 +136,7 @@ class ExploredTools:
         if any(call.after and call.after not in ids for call in ordered):
             return [CallStep(target, {})]  # what it works on would never be made
         stated = {
-            _show(value)
+            show_value(value)
             for call in ordered
             for name, value in call.arguments.items()
             if name not in call.origins
@@ -147,7 +147,7 @@ class ExploredTools:
             borrowed = {
                 name: key
                 for name, (source, key) in call.origins.items()
-                if source in earlier and _show(call.arguments[name]) not in stated
+                if source in earlier and show_value(call.arguments[name]) not in stated
             }
             steps.append(CallStep(call, borrowed))
         return self._add_branch(_drop_unused(steps))
@@ -193,7 +193,8 @@ def _drop_unused(steps: list[CallStep]) -> list[CallStep]:
     return result
 
 
-def _show(value: Json) -> str:
+def show_value(value: Json) -> str:
+    """A value as it stands in a text; a list of one as its item."""
     return str(value[0]) if isinstance(value, list) and len(value) == 1 else str(value)
 
 

@@ -10,6 +10,7 @@ be changed without doubt is left as it is: a tool whose root schema matches para
 or refers into its own properties.
 """
 
+import json
 import random
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -156,26 +157,20 @@ def perturb_tools(
     made = {str(tool["name"]): _CHANGES[kind](tool, seed) for tool in tools}
     names = {tool: renames for tool, (_, renames) in made.items()}
     calls = [
-        {**call, "arguments": _rename_arguments(call, names.get(str(call["name"]), {}))}
+        {
+            **call,
+            "arguments": _rename_instance_keys(
+                call.get("arguments"), names.get(str(call["name"]), {})
+            ),
+        }
         for call in expected
     ]
     changed = frozenset(
         str(tool["name"])
         for tool in tools
-        if not is_same_json_text(tool, made[str(tool["name"])][0])
+        if json.dumps(tool) != json.dumps(made[str(tool["name"])][0])  # the order of keys counts
     )
     return ChangedTools([contract for contract, _ in made.values()], calls, changed)
-
-
-def is_same_json_text(one: Any, other: Any) -> bool:
-    """Whether two JSON values are written alike, the order of their keys included."""
-    if isinstance(one, Mapping) and isinstance(other, Mapping):
-        return list(one) == list(other) and all(
-            is_same_json_text(one[key], other[key]) for key in one
-        )
-    if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(is_same_json_text, one, other))
-    return one == other and isinstance(one, bool) == isinstance(other, bool)
 
 
 def _rename_parameters(tool: Contract, seed: int) -> tuple[dict[str, Any], dict[str, str]]:
@@ -229,10 +224,3 @@ def _change_description(
 ) -> dict[str, Any]:
     text = held.get("description")
     return {**held, "description": change_text(text)} if isinstance(text, str) else dict(held)
-
-
-def _rename_arguments(call: Call, names: Mapping[str, str]) -> Any:
-    result = call.get("arguments")
-    if not isinstance(result, Mapping):
-        return result
-    return {names.get(name, name): value for name, value in result.items()}

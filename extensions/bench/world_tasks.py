@@ -113,10 +113,8 @@ async def work_on_task(item: CallerItem, ask: Ask, stage: WorldStage) -> Row:
             if is_valid:
                 run = TaskCall(call["name"], call["arguments"])
                 (result,) = await stage.session.run_calls([run])
-                reply, is_valid = (
-                    render_result(result, _SHOWN),
-                    result.status != "invalid_arguments",
-                )
+                reply = render_result(result, _SHOWN)
+                is_valid = result.status != "invalid_arguments"
                 texts += join_texts([result])
             made.append(is_valid)
             messages.append({"role": "tool", "tool_call_id": name, "content": reply})

@@ -60,7 +60,9 @@ def select_tasks(warehouse: Warehouse, training_set: str) -> ReleaseTasks:
         name = row["trajectory_id"]
         if name not in recording.tasks:
             continue
-        split = places.get(name) or _find_split(recording.tasks[name].calls, pool)
+        # Of a task that the training set does not hold: of its tools the least trained.
+        of_tools = [pool[call.contract_digest]["split"] for call in recording.tasks[name].calls]
+        split = places.get(name) or max(of_tools, key=SPLITS.index)
         tasks.append(_describe_task(row, recording, split))
     if not tasks:
         reasons = ", ".join(f"{name} {n}" for name, n in sorted(left_out.items()) if n) or "none"
@@ -132,11 +134,6 @@ def _drop_held(
 
 def _list_contracts(row: Row) -> set[str]:
     return {item["contract_digest"] for item in json.loads(row["contracts"])}
-
-
-def _find_split(calls: Sequence[Any], pool: Mapping[str, Row]) -> str:
-    """The split of a task that the training set does not hold: of its tools the least trained."""
-    return max((pool[call.contract_digest]["split"] for call in calls), key=SPLITS.index)
 
 
 def _write_name(tool: str) -> str:

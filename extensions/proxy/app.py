@@ -122,7 +122,8 @@ class RequestPreparation:
         if search is None or not has_custom_search(found):
             return PreparedRequest(body, repair)
         count = partial(self._count_outcome, "tool_searches")
-        made = await anyio.to_thread.run_sync(MessagesSearch, search, found, repair, count)
+        asked = search, found, repair, count, self._settings.max_held
+        made = await anyio.to_thread.run_sync(MessagesSearch, *asked)
         return PreparedRequest(body, repair, made)
 
     async def _prepare_repair(
@@ -148,7 +149,8 @@ class RequestPreparation:
         if search is None or not searches:
             return PreparedRequest(body, repair)
         count = partial(self._count_outcome, "tool_searches")
-        return PreparedRequest(body, repair, ResponsesSearch(search, found, repair, count))
+        most = self._settings.max_held
+        return PreparedRequest(body, repair, ResponsesSearch(search, found, repair, count, most))
 
     def _begin_repair(self, offer: ToolOffer, headers: Headers) -> CallRepair:
         revising, reviser = None, self._parts.reviser
@@ -244,8 +246,7 @@ class RequestAnswering:
         answers, body = self._remote or self._parts.local, ready.body
         assert answers is not None
         if ready.search is not None:
-            most = self._settings.max_held
-            return ready.search.open_answer(answers, method, rest, headers, body, most)
+            return ready.search.open_answer(answers, method, rest, headers, body)
         return answers.open_answer(method, rest, headers, body)
 
     async def _send_repaired(

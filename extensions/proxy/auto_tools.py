@@ -123,9 +123,8 @@ def _write_body(body: JsonObject, offered: Sequence[OfferedFunction]) -> ToolCho
     """The request with functions in the shape of its API; without any, an API takes neither `tools`
     nor `tool_choice`."""
     flat = "messages" not in body
-    own = (
-        [item for item in body["tools"] if item != AUTO] if isinstance(body["tools"], list) else []
-    )
+    given = body["tools"] if isinstance(body["tools"], list) else []
+    own = [item for item in given if item != AUTO]
     names = {_read_name(item) for item in own}
     picked = [item for item in offered if item.wire not in names]
     tools = [*own, *(_write_tool(item, flat) for item in picked)]

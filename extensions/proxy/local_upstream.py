@@ -84,12 +84,9 @@ class LocalUpstream:
         except BadRequest as error:
             raise UpstreamFailed(400, "bad_request", str(error)) from None
         answer, label = await self._ask_in_turn(request), self.model.label
-        return (
-            write_completion(answer, label) if path == CHAT else write_response(answer, label, body)
-        )
-
-    async def close(self) -> None:
-        """Nothing is open."""
+        if path == CHAT:
+            return write_completion(answer, label)
+        return write_response(answer, label, body)
 
     async def _ask_in_turn(self, request: LocalRequest) -> LocalAnswer:
         if self._waiting > self._most:

@@ -24,6 +24,7 @@ from extensions.proxy.tool_search import (
     ToolSearch,
     check_stream,
     is_readable,
+    make_too_long,
     open_rounds,
     read_own_tools,
     read_whole,
@@ -31,7 +32,7 @@ from extensions.proxy.tool_search import (
     rewrite_response,
     sum_usage,
 )
-from extensions.proxy.upstream import Headers, OpenAnswer, UpstreamFailed
+from extensions.proxy.upstream import Headers, OpenAnswer
 from serving.discovery.functions import ANTHROPIC, write_anthropic_tool
 from warehouse.json_types import JsonObject
 
@@ -133,12 +134,17 @@ def has_custom_search(body: JsonObject) -> bool:
 
 class MessagesSearch:
     """The searches of one request. repair: of its calls, which learns what was found. count: notes
-    the outcome of each."""
+    the outcome of each. most: bytes of an answer."""
 
     def __init__(
-        self, search: ToolSearch, body: JsonObject, repair: CallRepair, count: Callable[[str], None]
+        self,
+        search: ToolSearch,
+        body: JsonObject,
+        repair: CallRepair,
+        count: Callable[[str], None],
+        most: int,
     ) -> None:
-        self._search, self._repair, self._count = search, repair, count
+        self._search, self._repair, self._count, self._most = search, repair, count, most
         self._own = read_own_tools(body)
         self._body = _load_called(search, body)
         repair.offer_more(list_dicts(self._body, "tools"), {})
@@ -146,26 +152,19 @@ class MessagesSearch:
         self._round = 0
 
     def open_answer(
-        self, answers: OpenAnswer, method: str, rest: str, headers: Headers, body: bytes, most: int
+        self, answers: OpenAnswer, method: str, rest: str, headers: Headers, body: bytes
     ) -> AbstractAsyncContextManager[httpx2.Response]:
         """As `Upstream.open_answer`. body: replaced by ours, in which what was called before is
-        loaded. most: bytes of an answer. Raises UpstreamFailed."""
+        loaded. Raises UpstreamFailed."""
         opened = partial(answers.open_answer, method, rest, headers)
-        return open_rounds(
-            opened,
-            self._write_body(),
-            partial(self._find_last, most=most),
-            partial(self._iterate_last, most=most),
-        )
+        return open_rounds(opened, self._write_body(), self._find_last, self._iterate_last)
 
     def _write_body(self) -> bytes:
         return json.dumps(self._body).encode()
 
-    async def _find_last(
-        self, response: httpx2.Response, ask: Ask, *, most: int
-    ) -> httpx2.Response:
+    async def _find_last(self, response: httpx2.Response, ask: Ask) -> httpx2.Response:
         while True:
-            raw = await read_whole(response, most)
+            raw = await read_whole(response, self._most)
             if (found := read_object(raw)) is None:
                 return rewrite_response(response, raw)
             calls = _list_searches(found)
@@ -180,19 +179,16 @@ class MessagesSearch:
             if not is_readable(response):
                 return response
 
-    async def _iterate_last(
-        self, response: httpx2.Response, ask: Ask, *, most: int
-    ) -> AsyncGenerator[bytes]:
+    async def _iterate_last(self, response: httpx2.Response, ask: Ask) -> AsyncGenerator[bytes]:
         """The events of the last answer; until it is whole only signs of life."""
         while True:
             held_message = HeldMessage()
-            async for event in read_events(response.aiter_raw(), most):
+            async for event in read_events(response.aiter_raw(), self._most):
                 held_message.take(event)
                 if (event.data or {}).get("type") == "ping":
                     yield b": the answer is held\n\n"  # a comment: who waits sees a sign of life
-                if held_message.size > most:
-                    found = f"an answer with tool search is longer than {most} bytes"
-                    raise UpstreamFailed(502, "upstream_too_long", f"{found}; ask for less")
+                if held_message.size > self._most:
+                    raise make_too_long(self._most)
             message = held_message.read_message()
             calls = _list_searches(message) if held_message.ended else []
             if not await self._answer_calls(message, calls):

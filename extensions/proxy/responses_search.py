@@ -62,12 +62,19 @@ def drop_own_ids(body: JsonObject) -> JsonObject:
 
 
 class ResponsesSearch:
-    """The searches of one request. repair: of its calls, which learns what was found."""
+    """The searches of one request. repair: of its calls, which learns what was found. count: notes
+    the outcome of each. most: bytes of an answer."""
 
     def __init__(
-        self, search: ToolSearch, body: JsonObject, repair: CallRepair, count: Callable[[str], None]
+        self,
+        search: ToolSearch,
+        body: JsonObject,
+        repair: CallRepair,
+        count: Callable[[str], None],
+        most: int,
     ) -> None:
         self._search, self._body, self._repair, self._count = search, body, repair, count
+        self._most = most
         self._own: OwnTools = read_own_tools(body)
         self._before: list[dict[str, Any]] = []  # items of the answers before this one
         self._usages: list[Any] = []
@@ -77,21 +84,15 @@ class ResponsesSearch:
         self._round = self._number = 0
 
     def open_answer(
-        self, answers: OpenAnswer, method: str, rest: str, headers: Headers, body: bytes, most: int
+        self, answers: OpenAnswer, method: str, rest: str, headers: Headers, body: bytes
     ) -> AbstractAsyncContextManager[httpx2.Response]:
-        """As `Upstream.open_answer`. most: bytes of an answer. Raises UpstreamFailed."""
-        return open_rounds(
-            partial(answers.open_answer, method, rest, headers),
-            body,
-            partial(self._merge_wholes, most=most),
-            partial(self._merge_streams, most=most),
-        )
+        """As `Upstream.open_answer`. Raises UpstreamFailed."""
+        opened = partial(answers.open_answer, method, rest, headers)
+        return open_rounds(opened, body, self._merge_wholes, self._merge_streams)
 
-    async def _merge_wholes(
-        self, response: httpx2.Response, ask: Ask, *, most: int
-    ) -> httpx2.Response:
+    async def _merge_wholes(self, response: httpx2.Response, ask: Ask) -> httpx2.Response:
         while True:
-            raw = await read_whole(response, most)
+            raw = await read_whole(response, self._most)
             found = read_object(raw)
             if found is None or (not (calls := self._list_searches(found)) and not self._before):
                 return rewrite_response(response, raw)
@@ -103,12 +104,10 @@ class ResponsesSearch:
             if not is_readable(response):
                 return response
 
-    async def _merge_streams(
-        self, response: httpx2.Response, ask: Ask, *, most: int
-    ) -> AsyncGenerator[bytes]:
+    async def _merge_streams(self, response: httpx2.Response, ask: Ask) -> AsyncGenerator[bytes]:
         while True:
             begun, end, items = len(self._before), None, []
-            async for event in read_events(response.aiter_raw(), most):
+            async for event in read_events(response.aiter_raw(), self._most):
                 kind = str((event.data or {}).get("type"))
                 if kind in _ENDS:
                     end = event

@@ -291,12 +291,11 @@ class ToolSearch:
             words = " ".join(filter(None, (ask.server, ask.tool, ask.query)))
             found = own.find_tools(words, self._k)
             if api == OPENAI:
-                tools = write_definitions(found)
-                return SearchAnswer(
-                    write_output(call_id, tools), [item.definition for item in found]
-                )
-            names = [{"type": "tool_reference", "tool_name": item.name} for item in found]
-            return SearchAnswer(write_result(call_id, names), [item.definition for item in found])
+                item = write_output(call_id, write_definitions(found))
+            else:
+                names = [{"type": "tool_reference", "tool_name": tool.name} for tool in found]
+                item = write_result(call_id, names)
+            return SearchAnswer(item, [tool.definition for tool in found])
         if self._served is None:
             why = "the request has no deferred tools, and the proxy no index to search"
             return refuse_search(api, call_id, why)
@@ -376,9 +375,13 @@ async def read_whole(response: httpx2.Response, most: int) -> bytes:
         parts.append(part)
         size += len(part)
         if size > most:
-            found = f"an answer with tool search is longer than {most} bytes"
-            raise UpstreamFailed(502, "upstream_too_long", f"{found}; ask for less")
+            raise make_too_long(most)
     return b"".join(parts)
+
+
+def make_too_long(most: int) -> UpstreamFailed:
+    found = f"an answer with tool search is longer than {most} bytes"
+    return UpstreamFailed(502, "upstream_too_long", f"{found}; ask for less")
 
 
 def is_readable(response: httpx2.Response) -> bool:
@@ -400,9 +403,8 @@ def rewrite_response(
 ) -> httpx2.Response:
     """The same answer with another body."""
     headers = [item for item in response.headers.raw if item[0].lower() not in _LENGTHS]
-    if isinstance(content, bytes):
-        return httpx2.Response(response.status_code, headers=headers, content=_iterate(content))
-    return httpx2.Response(response.status_code, headers=headers, content=content)
+    parts = _iterate(content) if isinstance(content, bytes) else content
+    return httpx2.Response(response.status_code, headers=headers, content=parts)
 
 
 async def _iterate(content: bytes) -> AsyncIterator[bytes]:

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from assets.synthesis.contract_reading import get_properties, get_required
 from assets.synthesis.tables import reaches_judge, read_goldens
+from training.evaluation.metrics import measure_share
 from warehouse.json_types import Json, Row
-from warehouse.statistics import wilson_interval
 from warehouse.storage.files import append_line, read_history
 
 
@@ -180,14 +180,8 @@ _Z = 1.959964  # 95%
 
 def _make_share(hits: int, n: int) -> dict[str, Json]:
     """`hits` of `n`, with a 95% Wilson interval; `value` is None where nothing was counted."""
-    low, high = (round(end, 4) for end in wilson_interval(hits, n))
-    return {
-        "hits": hits,
-        "n": n,
-        "value": round(hits / n, 4) if n else None,
-        "low": low,
-        "high": high,
-    }
+    share = measure_share(hits, n).as_dict()
+    return {"hits": hits, **share, "value": share["value"] if n else None}
 
 
 def measure_agreement(pairs: Iterable[tuple[bool, bool]]) -> dict[str, Json]:

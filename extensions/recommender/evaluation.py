@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from assets.columns import read_table_spec
-from extensions.recommender.rerank_method import OutcomeExample
+from extensions.recommender.rerank_method import OutcomeExample, rank_worked
 from extensions.recommender.reranker import BayesianReranker
 from extensions.recommender.role import UNTRAINED_ORDER, score_examples
 from extensions.recommender.tool_pool import ToolPool
@@ -44,7 +44,8 @@ def evaluate_reranker(
             about = {"item_id": f"{CALL}:{at}", "kind": CALL, "score": value, "right": call.success}
             rows.append({**shared, **about, **_name_tool(pool, call.place)})
         for at, (question, place) in enumerate(requests):
-            first = _choose_first(ranker, question)
+            best = int(np.argmax(ranker.score(question).p)) if ranker else 0
+            first = int(question.candidates[best])
             about = {"item_id": f"{REQUEST}:{at}", "kind": REQUEST, "right": first == place}
             rows.append({**shared, **about, "score": None, **_name_tool(pool, place)})
     return rows
@@ -96,23 +97,13 @@ def summarise_reranker(
 def _rank_worked(
     rows: Mapping[str, Row], calls: Sequence[str], worked: Sequence[str]
 ) -> list[float]:
-    """Of each call that worked, the share of the failed ones scored below it; ties count half."""
-    failed = np.sort([rows[name]["score"] for name in calls if not rows[name]["right"]])
-    scores = np.array([rows[name]["score"] for name in worked])
-    below = np.searchsorted(failed, scores, side="left")
-    upto = np.searchsorted(failed, scores, side="right")
-    return ((below + upto) / 2 / len(failed)).tolist()
+    failed = np.array([rows[name]["score"] for name in calls if not rows[name]["right"]])
+    return rank_worked(np.array([rows[name]["score"] for name in worked]), failed).tolist()
 
 
 def _score_served(score: Score, calls: Sequence[OutcomeExample]) -> np.ndarray:
     scores = score([call.question.text for call in calls])
     return np.array([scores[call.question.text][call.place] for call in calls])
-
-
-def _choose_first(ranker: BayesianReranker | None, question: RerankQuestion) -> int:
-    if ranker is None:
-        return int(question.candidates[0])
-    return int(question.candidates[int(np.argmax(ranker.score(question).p))])
 
 
 def _name_tool(pool: ToolPool, place: int) -> dict[str, str]:

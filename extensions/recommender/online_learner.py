@@ -295,7 +295,9 @@ class _LogPass:
                 for line in lines:
                     self._lessons.add_line(line, now)
             elif self._learn_kept(until):
-                self._publish()
+                if self._changed:
+                    self.ranker.adopt(self._working.weights)
+                    self._changed, self.published = False, self._done
                 # Only now: who contradicts itself on and on keeps nothing from being served.
                 place = self._lessons.take_revised()
                 if place is None:
@@ -335,11 +337,6 @@ class _LogPass:
             [known] = self._router.list_questions([words])
             self._questions[words] = known
         return known
-
-    def _publish(self) -> None:
-        if self._changed:
-            self.ranker.adopt(self._working.weights)
-            self._changed, self.published = False, self._done
 
     def _go_back(self, place: int) -> None:
         if place >= self._done:

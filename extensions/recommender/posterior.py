@@ -34,6 +34,10 @@ class BlockLevel:
     variance: np.ndarray
     blocks: dict[str, PosteriorBlock] = field(default_factory=dict)
 
+    def get_block(self, key: str) -> PosteriorBlock:
+        fresh = np.zeros(len(self.variance)), np.diag(self.variance)
+        return self.blocks.get(key) or PosteriorBlock(*fresh)
+
 
 @dataclass(frozen=True)
 class SharedPosterior:

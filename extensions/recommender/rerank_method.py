@@ -41,13 +41,14 @@ class RerankMethod(ABC):
 def measure_auc(scores: np.ndarray, success: np.ndarray) -> float | None:
     """The chance that a success scores above a failure, ties counting half; None without both."""
     won, lost = scores[success], scores[~success]
-    if not len(won) or not len(lost):
-        return None
-    values, ranks = np.unique(scores, return_inverse=True)
-    counts = np.bincount(ranks, minlength=len(values))
-    middle = np.cumsum(counts) - (counts - 1) / 2
-    total = float(middle[ranks][success].sum()) - len(won) * (len(won) + 1) / 2
-    return total / (len(won) * len(lost))
+    return float(rank_worked(won, lost).mean()) if len(won) and len(lost) else None
+
+
+def rank_worked(worked: np.ndarray, failed: np.ndarray) -> np.ndarray:
+    """Of each score of what worked, the share of failed ones below it; ties count half."""
+    ordered = np.sort(failed)
+    below, upto = (np.searchsorted(ordered, worked, side) for side in ("left", "right"))
+    return (below + upto) / 2 / len(failed)
 
 
 def measure_calibration(p: np.ndarray, success: np.ndarray) -> dict[str, float]:

@@ -101,7 +101,7 @@ class BayesianReranker:
         """Scores of the tools at `places`, by default of the question's candidates."""
         places = question.candidates if places is None else places
         weights = self._weights
-        shared, local = self._measure(weights, question, places)
+        shared, local = self.measure(question, places, weights)
         keys = self.list_keys(question, places)
         if keys.get(CLIENT) and weights.levels[CLIENT].blocks.keys().isdisjoint(keys[CLIENT]):
             del keys[CLIENT]  # nothing is known of this client: it is like any other
@@ -113,14 +113,11 @@ class BayesianReranker:
         return self.score(question).p
 
     def measure(
-        self, question: RerankQuestion, places: np.ndarray
+        self, question: RerankQuestion, places: np.ndarray, weights: RerankerWeights | None = None
     ) -> tuple[np.ndarray, np.ndarray]:
-        """(features of the shared block [places, dims], what each other block reads [dims])."""
-        return self._measure(self._weights, question, places)
-
-    def _measure(
-        self, weights: RerankerWeights, question: RerankQuestion, places: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
+        """(features of the shared block [places, dims], what each other block reads [dims]), by
+        the weights of now or by others."""
+        weights = weights or self._weights
         shape = weights.shape
         names = [self.pool.tools[place].tool_id for place in places.tolist()]
         recalled = measure_memory(weights.memory, names, self.pool.vectors[places], question.vector)
@@ -180,7 +177,7 @@ class BayesianReranker:
         success: bool, weight: float,
     ) -> None:  # fmt: skip
         held = self._weights
-        now = {name: _find_block(held.levels[name], key) for name, key in keys.items()}
+        now = {name: held.levels[name].get_block(key) for name, key in keys.items()}
         mean = float(read @ held.shared.mean)
         own = {name: local[: len(block.mean)] for name, block in now.items()}
         mean += sum(float(block.mean @ own[name]) for name, block in now.items())
@@ -201,12 +198,6 @@ class BayesianReranker:
             held.levels[name].blocks[keys[name]] = made
         shared = move_gaussian(held.shared.mean, held.shared.covariance, read, before, after)
         self._weights = replace(held, shared=SharedPosterior(*shared))
-
-
-def _find_block(level: BlockLevel, key: str) -> PosteriorBlock:
-    return level.blocks.get(key) or PosteriorBlock(
-        np.zeros(len(level.variance)), np.diag(level.variance)
-    )
 
 
 def _copy_weights(weights: RerankerWeights) -> RerankerWeights:

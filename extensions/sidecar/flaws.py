@@ -160,15 +160,21 @@ def _write_key(name: str) -> str:
     return name if re.fullmatch(r"[A-Za-z_]\w*", name) else json.dumps(name)
 
 
-def _add_nan(call: GoodCall, draw: Random) -> str | None:
+def _add_value(call: GoodCall, draw: Random, value: Any, test: Callable[[Any], Any]) -> Any:
+    """The arguments with a value for an optional parameter without one, whose types pass."""
     free = [
         name
         for name, of in call.declared.items()
         if name not in call.arguments
-        and find_types(of, call.root) & {"integer", "number"}
+        and test(find_types(of, call.root))
         and not is_required(call.root, (name,))
     ]
-    return json.dumps({**call.arguments, draw.choice(free): float("nan")}) if free else None
+    return {**call.arguments, draw.choice(free): value} if free else None
+
+
+def _add_nan(call: GoodCall, draw: Random) -> str | None:
+    added = _add_value(call, draw, float("nan"), {"integer", "number"}.intersection)
+    return json.dumps(added) if added else None
 
 
 def _drop_brace(call: GoodCall, _: Random) -> str | None:
@@ -270,18 +276,6 @@ def _flatten(call: GoodCall, draw: Random) -> Any:
     return {**rest, **call.arguments[name]}
 
 
-def _add_null(call: GoodCall, draw: Random) -> Any:
-    free = [
-        name
-        for name, of in call.declared.items()
-        if name not in call.arguments
-        and find_types(of, call.root)
-        and "null" not in find_types(of, call.root)
-        and not is_required(call.root, (name,))
-    ]
-    return {**call.arguments, draw.choice(free): None} if free else None
-
-
 def _drop_argument(call: GoodCall, draw: Random, *, required: bool) -> Any:
     name = choose_name(call, draw, lambda one, _: is_required(call.root, (one,)) == required)
     return None if name is None else {k: v for k, v in call.arguments.items() if k != name}
@@ -307,7 +301,9 @@ VALUE_FLAWS: dict[str, Make] = {
     "number with its unit": _write_unit,
     "inner names outside": _flatten,
     "undeclared argument": lambda call, _: {**call.arguments, "zq_trace": True},
-    "null for what is absent": _add_null,
+    "null for what is absent": lambda call, draw: _add_value(
+        call, draw, None, lambda types: types and "null" not in types
+    ),
     "required value missing": partial(_drop_argument, required=True),
 }
 

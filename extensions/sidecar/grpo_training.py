@@ -21,11 +21,11 @@ from extensions.sidecar.rewards import (
 from extensions.sidecar.settings import GrpoSettings
 from training.caller.generation import generate_completions
 from training.caller.sft import Report, Tell
+from training.evaluation.metrics import measure_share
 from training.runtime import checkpoints
 from training.runtime.checkpoints import INNER, describe_bad_loss, save_trainer_state
 from training.runtime.device import TokenMeter, count_processes, is_out_of_memory
 from training.runtime.model_store import TrainingFailed
-from warehouse.statistics import wilson_interval
 from warehouse.storage.digest import digest
 
 _LIVE = ("reward", "values", "is_right", "is_copied")  # of an update, in the live lines
@@ -266,17 +266,10 @@ def measure_policy(model: Any, rollouts: RolloutBatch, settings: GrpoSettings) -
     untouched = [score.verdict for row, score in pairs if row.kind == UNTOUCHED]
     return {
         **summarise_scores(scores),
-        "corrected": _make_rate(flawed.count(RIGHT), len(flawed)),
-        "copied": _make_rate(flawed.count(COPIED), len(flawed)),
-        "harmed": _make_rate(untouched.count(HARMFUL), len(untouched)),
+        "corrected": measure_share(flawed.count(RIGHT), len(flawed)).as_dict(),
+        "copied": measure_share(flawed.count(COPIED), len(flawed)).as_dict(),
+        "harmed": measure_share(untouched.count(HARMFUL), len(untouched)).as_dict(),
     }
-
-
-def _make_rate(k: int, n: int) -> dict[str, float | int]:
-    """{value, low, high, n}: a share with Wilson's 95% interval."""
-    low, high = wilson_interval(k, n) if n else (0.0, 1.0)
-    value = k / n if n else 0.0
-    return {"value": round(value, 4), "low": round(low, 4), "high": round(high, 4), "n": n}
 
 
 def _check_course(course: GrpoCourse, counts: Mapping[str, int]) -> None:

@@ -172,15 +172,11 @@ def fit_request(
         prompt = render_revision_prompt(tokenizer, shortened)
         return FittedRequest(shortened, prompt, count_tokens(tokenizer, prompt))
 
-    return find_first_fitting(_list_steps(request, keep), make_fitted, limit)
-
-
-def _list_steps(request: RevisionRequest, keep: Collection[str]) -> list[tuple[int, int]]:
-    """(candidates that go, turns that go), each step shorter than the one before."""
-    free = sum(candidate.name not in keep for candidate in request.candidates)
-    free -= free == len(request.candidates) > 0
-    steps = [(gone, 0) for gone in range(free + 1)]
-    return steps + [(free, turns) for turns in range(1, len(request.conversation))]
+    # (candidates that go, turns that go), each step shorter than the one before.
+    most = len(free) - (len(free) == len(request.candidates) > 0)
+    steps = [(gone, 0) for gone in range(most + 1)]
+    steps += [(most, turns) for turns in range(1, len(request.conversation))]
+    return find_first_fitting(steps, make_fitted, limit)
 
 
 def count_tokens(tokenizer: Any, text: str) -> int:

@@ -14,7 +14,7 @@ from extensions.sidecar.prompt import (
     read_row,
     render_revision_answer,
 )
-from extensions.sidecar.settings import SidecarSettings, read_settings
+from extensions.sidecar.settings import read_settings
 from training.caller.packing import TrainingLesson
 from training.caller.sft import Report, SftCourse, Tell
 from training.caller.tokenise import is_budget_spent, make_row_lessons, summarise_tokens
@@ -78,33 +78,20 @@ def train_sidecar(job: TrainingJob, report: Report) -> dict[str, Any]:
     def refine(
         model: Any, tokenizer: Any, course: SftCourse, on: Report, tell: Tell
     ) -> dict[str, Any]:
-        head = {"algorithm": settings.algorithm}
-        return head | _train_by_rewards(model, tokenizer, rows, settings, course, on, tell)
+        """GRPO where the algorithm has it, after SFT or alone; what the card says of it."""
+        head, chosen = {"algorithm": settings.algorithm}, settings.grpo
+        if chosen is None:
+            return head
+        where = course.root / "grpo", settings.context, settings.checkpoint_steps, settings.seed
+        rewarded = GrpoCourse(chosen, course.device, *where)
+        try:
+            losses, figures = run_grpo(model, tokenizer, rows, rewarded, on, tell)
+        except BadTemplate as error:
+            raise TrainingFailed(f"sidecar: {error}") from error
+        cost = {name: figures.pop(name) for name in COST}
+        if settings.algorithm == "grpo":
+            return {**head, **cost, "losses": losses, "grpo": figures}
+        return {**head, "grpo": {**figures, "losses": losses, "seconds": cost["seconds"]}}
 
     teaches = settings.algorithm != "grpo"
     return train_on_lessons(job, settings, write, report, refine, teaches=teaches)
-
-
-def _train_by_rewards(
-    model: Any,
-    tokenizer: Any,
-    rows: Sequence[RevisionRow],
-    settings: SidecarSettings,
-    course: SftCourse,
-    report: Report,
-    tell: Tell,
-) -> dict[str, Any]:
-    """GRPO where the algorithm has it, after SFT or alone; what the card says of it."""
-    chosen = settings.grpo
-    if chosen is None:
-        return {}
-    where = course.root / "grpo", settings.context, settings.checkpoint_steps, settings.seed
-    rewarded = GrpoCourse(chosen, course.device, *where)
-    try:
-        losses, figures = run_grpo(model, tokenizer, rows, rewarded, report, tell)
-    except BadTemplate as error:
-        raise TrainingFailed(f"sidecar: {error}") from error
-    cost = {name: figures.pop(name) for name in COST}
-    if settings.algorithm == "grpo":
-        return {**cost, "losses": losses, "grpo": figures}
-    return {"grpo": {**figures, "losses": losses, "seconds": cost["seconds"]}}

@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import shutil
 import stat
 from collections.abc import Callable, Iterator
@@ -39,6 +38,7 @@ from warehouse.home import HomeUnavailable, check_home
 from warehouse.item_failure import try_item
 from warehouse.ledger.database import URL, LedgerUnavailable, find_url
 from warehouse.storage.blobs import BlobCorrupt
+from warehouse.storage.digest import is_sha256
 from warehouse.storage.files import PointerBroken, find_file_flaw
 from warehouse.storage.lance import DuplicateKeys, LanceStore, make_vector_key
 from warehouse.storage.tables import Tables
@@ -51,7 +51,6 @@ SERVE = "materialize release and router_index: toolmill run; or toolmill release
 _ROOM = 1 << 30  # bytes; a first run of the demo leaves 0.8 GB
 _INODES = 50_000  # the same run makes 37,000 files
 _FOLDERS = ("tables", "blobs", "lance", "models", "router", "releases")
-_SHA = re.compile(r"[0-9a-f]{64}")
 _SILENT_S = 300.0  # after which a daemon that says nothing is none
 _Check = Callable[[InspectedHome], CheckOutcome]
 
@@ -169,7 +168,7 @@ def check_histories(home: InspectedHome) -> CheckOutcome:
 @declare_check("blobs", "blobs hold the bytes that they are named by")
 def check_blobs(home: InspectedHome) -> CheckOutcome:
     paths = home.blobs.root.glob("??/??/*")
-    chosen = home.choose_sample(path.name for path in paths if _SHA.fullmatch(path.name))
+    chosen = home.choose_sample(path.name for path in paths if is_sha256(path.name))
     findings = []
     for sha in chosen:
         try:
@@ -196,7 +195,7 @@ def check_blob_names(home: InspectedHome) -> CheckOutcome:
         except (ValueError, OSError, pl.exceptions.PolarsError):
             continue  # `check_pointers` reports it
         for column in columns:
-            shas = [sha for sha in frame[column].drop_nulls().unique() if _SHA.fullmatch(sha)]
+            shas = [sha for sha in frame[column].drop_nulls().unique() if is_sha256(sha)]
             lost = [sha for sha in shas if not home.blobs.path(sha).is_file()]
             n += len(shas)
             if lost:

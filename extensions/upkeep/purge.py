@@ -4,7 +4,6 @@
 import calendar
 import io
 import json
-import re
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator
@@ -37,11 +36,10 @@ from warehouse.json_types import JsonObject
 from warehouse.ledger.database import find_url
 from warehouse.ledger.ledger import Ledger
 from warehouse.storage.blobs import Blobs
+from warehouse.storage.digest import is_sha256
 from warehouse.storage.files import hold_lock, rewrite_lines, write_atomically
 from warehouse.storage.tables import TableSpec
 from warehouse.storage.takedowns import Takedowns, find_active, find_taken, read_takedowns
-
-_SHA = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True)
@@ -79,8 +77,7 @@ def rewrite_version(spec: TableSpec | None, path: Path, taken: Takedowns) -> boo
 
 def collect_blob_names(frame: pl.DataFrame) -> set[str]:
     columns = [name for name in frame.columns if name.endswith("_blob")]
-    named = {sha for name in columns for sha in frame[name].drop_nulls().to_list()}
-    return {sha for sha in named if _SHA.fullmatch(sha)}
+    return {sha for name in columns for sha in frame[name].drop_nulls() if is_sha256(sha)}
 
 
 def _split_version(path: Path, taken: Takedowns) -> SplitVersion:

@@ -194,7 +194,6 @@ def _drop_unused(steps: list[CallStep]) -> list[CallStep]:
 
 
 def show_value(value: Json) -> str:
-    """A value as it stands in a text; a list of one as its item."""
     return str(value[0]) if isinstance(value, list) and len(value) == 1 else str(value)
 
 

@@ -23,11 +23,12 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from assets.contracts.canonical import canonicalize_contract, contract_digest
 from assets.contracts.tool_id import ToolId
 from benchmarks.shared_data import read_corpus
 from training.caller.packing import TrainingLesson
 from training.caller.settings import PROFILES
-from training.caller.shipped import FOLDER, GENERAL, WEIGHTS
+from training.caller.shipped import FOLDER, GENERAL, REPLAY, WEIGHTS
 from training.caller.smollm2 import PACKAGE, SHA256, SMOLLM2, name_smollm2_base
 from training.caller.tokenise import make_lessons, make_row_lessons
 from training.caller.train import train_on_lessons
@@ -36,6 +37,7 @@ from training.runtime.model_store import CARD as MODEL_CARD
 from training.runtime.model_store import TrainingJob, get_model_folder, make_model_name
 from training.sets.pool import ToolPool
 from training.sets.split import TEST, split_of
+from warehouse.sanitize.redact import redact_json
 from warehouse.storage.digest import digest
 from warehouse.storage.files import hash_file
 
@@ -205,12 +207,28 @@ def fit(data: Path, home: Path | None, work: Path) -> dict[str, Any]:
     return train(digest([key, "home" if home else ""]), {"requests": len(requests)}, write, work)
 
 
-def write_shipped(trained: Path, card: Mapping[str, Any], folder: Path) -> None:
-    """Writes the adapter in half precision with `recipe.json` and its card into `folder`."""
+def write_replay(data: Path, folder: Path) -> None:
+    """A request of each of 120 training servers, which nightly updates repeat; none with what looks
+    like a secret."""
+    requests = {r.server: r for r in read_requests(data) if not is_test_server(r.server)}
+    rows = []
+    for each in sorted(requests.values(), key=lambda each: digest(each.server)):
+        contract = canonicalize_contract(each.contract)
+        key = {"contract_digest": contract_digest(contract)}
+        call = {"name": contract["name"], "arguments": dict(each.arguments), **key}
+        row = {"pair_id": digest([each.server, each.instruction]), "instruction": each.instruction}
+        rows.append({**row, **key, "calls": [call], "contract": contract})
+    lines = [json.dumps(row) for row in rows if redact_json(row) == row][:120]
+    (folder / REPLAY).write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def write_shipped(trained: Path, card: Mapping[str, Any], folder: Path, data: Path) -> None:
+    """Writes the adapter in half precision with its recipe, card and replay into `folder`."""
     from safetensors.torch import load_file, save_file
 
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
+    write_replay(data, folder)
     weights = load_file(trained / WEIGHTS)
     save_file({name: each.half() for name, each in weights.items()}, folder / WEIGHTS)
     config = json.loads((trained / CONFIG).read_text(encoding="utf-8"))
@@ -227,7 +245,7 @@ def write_shipped(trained: Path, card: Mapping[str, Any], folder: Path) -> None:
         "lessons": card["lessons"],
         "training": {name: card[name] for name in TRAINED if name in card},
         "libraries": {name: version(name) for name in ("torch", "transformers", "peft")},
-        "files": {name: hash_file(folder / name) for name in (CONFIG, WEIGHTS)},
+        "files": {name: hash_file(folder / name) for name in (CONFIG, WEIGHTS, REPLAY)},
     }
     _write_json(folder / MODEL_CARD, facts)
     size = (folder / WEIGHTS).stat().st_size / 1e6
@@ -248,6 +266,8 @@ def main() -> None:
     parser.add_argument("--work", type=Path, default=Path("var/caller_fit"))
     parser.add_argument("--write", action="store_true", help="ship what was trained")
     options = parser.parse_args()
+    if options.write and not options.data:
+        parser.error("--write needs --data: the shipped caller is of the corpus")
     if options.basis and options.home:
         card = fit_basis(options.home, options.basis, options.most, options.work)
     elif options.data:
@@ -255,7 +275,7 @@ def main() -> None:
     else:
         parser.error("give --data, or --home with --basis")
     if options.write:
-        write_shipped(get_model_folder(options.work, card["name"]), card, FOLDER)
+        write_shipped(get_model_folder(options.work, card["name"]), card, FOLDER, options.data)
     print(json.dumps({name: card.get(name) for name in ("name", "lessons", *TRAINED)}))
 
 

@@ -14,7 +14,7 @@ from training.evaluation.caller_summary import summarise_calls
 from training.evaluation.caller_table import CALLER_EVALUATION
 from training.evaluation.retriever import RETRIEVER_EVALUATION, NothingToEvaluate, summarise_recall
 from training.releases.in_service import find_model_in_service
-from training.role import find_weights_flaw
+from training.role import BASELINE, find_weights_flaw
 from training.runtime.model_store import get_model_folder, read_model_card
 from training.sets.training_set import TRAINING_SET
 from warehouse.audit import AuditVerdict
@@ -119,7 +119,7 @@ def read_last_summary(warehouse: Warehouse, role: str) -> Row | None:
     rows = warehouse.tables.read(spec).to_dicts()
     last = warehouse.tables.read(make_adapter_table(role)).to_dicts()
     model = last[0]["model"] if last else find_model_in_service(warehouse.home, role).model
-    if model not in {row["model"] for row in rows}:
+    if model == BASELINE or model not in {row["model"] for row in rows}:
         return None
     measure = summarise_recall if role == "retriever" else summarise_calls
     try:

@@ -95,7 +95,7 @@ def _train_caller(step: RoleStep) -> ModelCard | str:
         step.log(update)
         return read_usable_card(warehouse) or update
     data = digest([row["pair_id"] for row in update.rows])
-    rows, start = update.rows, update.start
+    rows, start, pool = update.rows, update.start, {**pool, **update.pool}
     return train_by_script(
         step, "training.caller", base, settings, rows, pool, data=data, start=start
     )

@@ -9,6 +9,7 @@ from collections import Counter
 from typing import Any
 
 import anyio
+from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
@@ -20,7 +21,7 @@ _WAITING, _SENDING, _ANSWERED = "waiting for a header", "waiting for a body", "b
 _LEAST_RATE = 60  # HTTP requests a minute that every token has
 _OVERHEAD = 4  # HTTP requests per question: a session's opening, notifications, streams, its end
 _PAUSE_S = 1.0  # until a refusal is sent, so that a client in a loop does not occupy us
-_SESSION = b"mcp-session-id"
+_SESSION = "mcp-session-id"
 
 
 def make_protocol(settings: HttpSettings) -> type[HttpToolsProtocol]:
@@ -278,9 +279,9 @@ def _is_opening(scope: Any) -> bool:
     from mcp.shared.inbound import MCP_PROTOCOL_VERSION_HEADER
     from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
-    sent = dict(scope["headers"])
-    version = sent.get(MCP_PROTOCOL_VERSION_HEADER.encode())
-    modern = version is not None and version.decode("latin-1") not in HANDSHAKE_PROTOCOL_VERSIONS
+    sent = Headers(scope=scope)  # of a header that is sent twice the first, as the SDK takes it
+    version = sent.get(MCP_PROTOCOL_VERSION_HEADER)
+    modern = version is not None and version not in HANDSHAKE_PROTOCOL_VERSIONS
     return _SESSION not in sent and not modern
 
 

@@ -14,6 +14,7 @@ from warehouse.storage.files import find_file_flaw, read_recipe_file
 GENERAL = "general"
 FOLDER = Path(__file__).parent / "general"
 WEIGHTS = "adapter_model.safetensors"
+REPLAY = "replay.jsonl"  # some of what it learnt from
 
 
 def find_general_flaw() -> str | None:

@@ -3,7 +3,6 @@
 import re
 import time
 from collections.abc import Mapping, Sequence
-from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
@@ -35,9 +34,6 @@ _PROPER = re.compile(r"(?<=[a-z,] )[A-Z][\w-]+(?: [A-Z][\w-]+)*")
 _DIGITS = 100  # of a number: a longer one is none
 _DEEPEST = 8  # lists in lists: a schema of a proxy's client may have thousands
 _SHORT = 60  # characters: a longer text may be one that the model was asked to write
-_MISSPELT = 5  # characters at least: of shorter words many are near
-_EDGES = ".,;:!?()[]{}<>@#$*\"'`“”«»‘’"  # of a word
-_IDENTIFIER = re.compile(r"[^\W\d].*[\d_/\\.]|[\d_/\\.].*[^\W\d]")
 _NO = re.compile(r"\b(?:no|not|don't|without|never|skip|disable|off)\b", re.I)
 
 
@@ -102,8 +98,6 @@ def ground_call(
     grounded: dict[str, Any] = {}
     for name, value in written.items():
         grade = find_worst_grade(name, value, text, contract)
-        if name not in chosen and (word := _find_misspelt(value, grade, instruction)):
-            value, grade = word, STATED
         others = [written[key] for key in written if key != name]
         before = [written[key] for key in written if key in required or key in grounded]
         if name in required:
@@ -116,24 +110,6 @@ def ground_call(
         elif grade == STATED and not _is_taken(value, before, instruction):
             grounded[name] = value
     return {**call, "arguments": grounded}
-
-
-def _find_misspelt(value: Any, grade: str, instruction: str) -> str | None:
-    """The identifier of a request that a small model copied with a slip: two_column_text as
-    2_column_text, /home/a.csv as home/a.csv. Any word where the request does not say the value."""
-    if not isinstance(value, str) or not _MISSPELT <= len(value) <= _SHORT:
-        return None
-    words = {
-        word.casefold(): word
-        for word in (each.strip(_EDGES) for each in instruction[:LONGEST].split())
-        if _MISSPELT <= len(word) <= _SHORT and (grade == ABSENT or _IDENTIFIER.search(word))
-    }
-    written = value.casefold()
-    is_whole = re.search(rf"(?<![\w/.~-]){re.escape(written)}(?!\w)", instruction.casefold())
-    # A number, a date or a URL may be worked out of what is said.
-    if is_whole or " " in value or "://" in value or not any(map(str.isalpha, value)):
-        return None
-    return next((words[word] for word in get_close_matches(written, words, 1, 0.75)), None)
 
 
 def _is_taken(value: Any, others: Sequence[Any], instruction: str) -> bool:

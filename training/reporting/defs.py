@@ -39,6 +39,7 @@ REPORT_AUDIT = AssetAudit("report", rules={"written": "The report is on disk."})
 # Whose words stand in it: another word in one of them makes it due.
 SOURCES = (
     "training/reporting",
+    "training/adapter_table.py",
     "training/figures.py",
     "extensions/bench/ablation_table.py",
     "training/evaluation/caller_markdown.py",

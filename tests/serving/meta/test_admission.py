@@ -63,10 +63,13 @@ async def test_a_token_opens_no_more_sessions_than_its_own_and_no_request_goes_u
     async with over_http(meta, **settings) as url, httpx2.AsyncClient() as http:
         opened = [await http.post(url, json=INITIALIZE, headers=THEIRS) for _ in range(12)]
         assert await ask(url)
+        versions = ("2025-06-18", "2026-07-28")  # the SDK takes the first
+        twice = [*THEIRS.items(), *(("MCP-Protocol-Version", version) for version in versions)]
+        opened.append(await http.post(url, json=INITIALIZE, headers=twice))
         session = {**THEIRS, "Mcp-Session-Id": opened[0].headers["mcp-session-id"]}
         ended = await http.delete(url, headers=session)
         again = await http.post(url, json=INITIALIZE, headers=THEIRS)
-    assert [item.status_code for item in opened] == [200] * 3 + [429] * 9
+    assert [item.status_code for item in opened] == [200] * 3 + [429] * 10
     assert opened[-1].headers["retry-after"] == "60"
     assert "3 sessions open, allowed are 3" in opened[-1].text
     assert (ended.status_code, again.status_code) == (200, 200)

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from assets.contracts.canonical import contract_digest
 from tests.support.cases import cases
 from tests.training.evaluation.conftest import publish_set
 from tests.training.small_base import make_base, make_rows
@@ -45,6 +46,7 @@ from training.runtime.model_store import (
     read_job,
     write_job,
 )
+from training.sets.split import TRAIN
 from warehouse.storage.files import hash_file
 from warehouse.store import Warehouse
 
@@ -230,7 +232,7 @@ def test_an_update_goes_on_from_its_own_shape_only(random_base, trained, trained
         train(rank=8)
 
 
-def test_an_update_learns_what_is_new_and_a_third_as_much_of_the_old(made, tmp_path, monkeypatch):
+def test_an_update_learns_what_is_new_and_half_as_much_of_the_old(made, tmp_path, monkeypatch):
     monkeypatch.setattr(caller_update, "find_start", lambda *_: GENERAL)
     first = [row for row in made.rows if row["tool"] != made.rows[0]["tool"]]
     home = publish_set(tmp_path / "home", first, made)
@@ -241,8 +243,26 @@ def test_an_update_learns_what_is_new_and_a_third_as_much_of_the_old(made, tmp_p
     assert isinstance(update, caller_update.CallerUpdate)
     fresh = [row for row in update.rows if row["tool"] == made.rows[0]["tool"]]
     assert len(fresh) == len(made.rows) - len(first)
-    assert len(update.rows) - len(fresh) == math.ceil(len(fresh) / 3)
-    assert next(at for at, row in enumerate(update.rows) if row not in fresh) == min(3, len(fresh))
+    assert len(update.rows) - len(fresh) == math.ceil(len(fresh) / 2)
+    assert next(at for at, row in enumerate(update.rows) if row not in fresh) == min(2, len(fresh))
+    small = caller_update.plan_update(warehouse, SMOLLM2, made.rows, 1)
+    assert isinstance(small, caller_update.CallerUpdate)
+    replayed = [row for row in small.rows if row["contract_digest"] in small.pool]
+    assert len(replayed) == math.ceil(len(fresh) / 2)
+    assert not small.pool.keys() & {row["contract_digest"] for row in made.rows}
+
+
+def test_what_updates_repeat_of_the_shipped_caller_can_be_learnt(random_base):
+    from transformers import AutoTokenizer
+
+    rows = caller_update.read_replay()
+    assert len({row["pair_id"] for row in rows}) == len(rows) == 120
+    pool = {row["contract_digest"]: {**row, "split": TRAIN} for row in rows}
+    assert all(contract_digest(row["contract"]) == row["contract_digest"] for row in rows)
+    tokenizer = AutoTokenizer.from_pretrained(random_base)
+    settings = replace(read_settings(SETTINGS), candidates=1, update_tokens=None)
+    lessons, counts = make_lessons(rows, build_train_pool(rows, pool), tokenizer, settings)
+    assert (len(lessons), counts["too_long"]) == (120, 0)
 
 
 def test_a_budget_of_tokens_ends_what_is_learnt(random_base):

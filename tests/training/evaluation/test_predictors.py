@@ -391,24 +391,6 @@ def test_values_that_python_calls_equal_stay_apart(arguments, request_text, grou
     assert ground_call(call, [pages], request_text) == {**call, "arguments": expected}
 
 
-@cases(
-    "written, request_text, value",
-    ("2_column_text", "Show the template two_column_text.", "two_column_text"),
-    ("home/ana/a.csv", "Read '/home/ana/a.csv', please", "/home/ana/a.csv"),
-    ("lanner", "Run the operation lantern.", "lantern"),  # of words where none says the value
-    ("pa@x.example", "Remove pa@x.example's access.", "pa@x.example"),
-    ("EMB-358", "Close sprint emb-358.", "EMB-358"),
-    ("2026-03-12", "A week after 2026-03-05.", "2026-03-12"),
-    ("https://x.example/ab", "Open x.example/ab.", "https://x.example/ab"),
-    ("10000.5", "Pay 10,000.5.", "10000.5"),
-)
-def test_an_identifier_copied_with_a_slip_is_as_the_request_writes_it(written, request_text, value):
-    call = {"name": "show", "arguments": {"value": written}}
-    assert ground_call(call, [tool("show", required=("value",), value=TEXT)], request_text) == {
-        "name": "show", "arguments": {"value": value},
-    }  # fmt: skip
-
-
 @cases("part", "1-", "-", "a", "a-", "1", "a--1", "a.a", "1.", "a@", "~/.")
 def test_slots_of_a_hostile_request_cost_bounded_work(part):
     """A pattern that starts again at each letter would take minutes here."""

@@ -29,7 +29,11 @@ SITE = "smithery"
 
 
 def main() -> None:
-    options = _parse_options()
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--servers", type=int, default=1482)
+    parser.add_argument("--concurrency", type=int, default=8)
+    parser.add_argument("--rounds", type=int, default=3)
+    options = parser.parse_args()
     figures: dict[str, list[dict[str, Any]]] = {}
     for _ in range(options.rounds):
         _measure_round(options, figures)
@@ -133,18 +137,15 @@ def _measure_bare_loop(home: Path, concurrency: int) -> dict[str, Any]:
 
             async def work() -> None:
                 for url in waiting:
-                    _parse_body((await client.get(url)).content)
+                    body = (await client.get(url)).content
+                    if body[:1] in (b"{", b"["):
+                        json.loads(body)
 
             await asyncio.gather(*(work() for _ in range(concurrency)))
 
     started = time.perf_counter()
     asyncio.run(run())
     return {"seconds": time.perf_counter() - started, "requests": len(urls)}
-
-
-def _parse_body(body: bytes) -> None:
-    if body[:1] in (b"{", b"["):
-        json.loads(body)
 
 
 def _print_table(options: argparse.Namespace, figures: dict[str, list[dict[str, Any]]]) -> None:
@@ -165,14 +166,6 @@ def _print_table(options: argparse.Namespace, figures: dict[str, list[dict[str, 
         print(f"| {name} | {seconds:.2f} | {last['requests']:,} | {rate} | {ratio} | {peak} |")
     changed = figures["crawl, next run, 1% changed"][-1]
     print(f"\n1% changed: {changed['details']} records' pages of {changed['records']} records")
-
-
-def _parse_options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--servers", type=int, default=1482)
-    parser.add_argument("--concurrency", type=int, default=8)
-    parser.add_argument("--rounds", type=int, default=3)
-    return parser.parse_args()
 
 
 if __name__ == "__main__":

@@ -266,15 +266,13 @@ def main() -> None:
     parser.add_argument("--work", type=Path, default=Path("var/caller_fit"))
     parser.add_argument("--write", action="store_true", help="ship what was trained")
     options = parser.parse_args()
-    if options.write and not options.data:
-        parser.error("--write needs --data: the shipped caller is of the corpus")
     if options.basis and options.home:
         card = fit_basis(options.home, options.basis, options.most, options.work)
     elif options.data:
         card = fit(options.data, options.home, options.work)
     else:
         parser.error("give --data, or --home with --basis")
-    if options.write:
+    if options.write and options.data:
         write_shipped(get_model_folder(options.work, card["name"]), card, FOLDER, options.data)
     print(json.dumps({name: card.get(name) for name in ("name", "lessons", *TRAINED)}))
 

@@ -26,25 +26,13 @@ from training.caller.settings import CallerSettings, resolve_caller_settings
 from training.runtime.device import measure_peak_mb
 
 LEARNED = 60  # tokens of a call
-SHAPES: dict[str, dict[str, int]] = {  # from the models' published config.json
-    "qwen3-4b": {
-        "hidden_size": 2560,
-        "intermediate_size": 9728,
-        "num_hidden_layers": 36,
-        "num_attention_heads": 32,
-        "num_key_value_heads": 8,
-        "head_dim": 128,
-        "vocab_size": 151_936,
-    },
-    "tiny": {
-        "hidden_size": 128,
-        "intermediate_size": 384,
-        "num_hidden_layers": 4,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 4,
-        "head_dim": 32,
-        "vocab_size": 1024,
-    },
+_SIZES = (
+    *("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads"),
+    *("num_key_value_heads", "head_dim", "vocab_size"),
+)
+SHAPES = {  # from the models' published config.json
+    "qwen3-4b": dict(zip(_SIZES, (2560, 9728, 36, 32, 8, 128, 151_936), strict=True)),
+    "tiny": dict(zip(_SIZES, (128, 384, 4, 4, 4, 32, 1024), strict=True)),
 }
 
 

@@ -43,7 +43,6 @@ def poison_tool(tool: Tool) -> Tool:
 
 
 def poisoned_servers() -> dict[str, list[Tool]]:
-    """The servers, one tool of them poisoned."""
     servers = honest_servers()
     servers["npm:photo"][0] = poison_tool(servers["npm:photo"][0])
     return servers

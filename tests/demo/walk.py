@@ -23,7 +23,6 @@ HEADERS: Mapping[str, dict[str, str]] = {
 
 
 def client(site: str, url: str) -> httpx2.Client:
-    """A client of one site, with its key."""
     return httpx2.Client(base_url=url, headers=HEADERS.get(site), timeout=30)
 
 

@@ -74,7 +74,6 @@ class Runs:
         return counts
 
     def versions(self) -> dict[str, str]:
-        """ "table/partition" -> current digest, of every table."""
         tables = self.warehouse.tables
         return {
             f"{folder.name}/{name}": head.digest

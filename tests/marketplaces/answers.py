@@ -29,7 +29,6 @@ def read_inputs(items: Any) -> dict[str, tuple[bool, bool, str | None]]:
 
 
 def read(adapter: MarketplaceAdapter, record: Any, native_id: str = "acme/quill") -> list[Listing]:
-    """The listings of one record."""
     raw = redact_json(record)
     ref = RecordRef(native_id, f"{POLICY.base_url}/record", raw=raw)
     return [clean(listing) for listing in adapter.parse(raw, ref)]
@@ -55,7 +54,6 @@ class Answers:
         return redact_json(check(answer))
 
     def listed(self, adapter: MarketplaceAdapter) -> list[RecordPage]:
-        """Every page of the adapter's list."""
 
         async def collect() -> list[RecordPage]:
             return [page async for page in adapter.refs(self.get)]
@@ -63,7 +61,6 @@ class Answers:
         return asyncio.run(collect())
 
     def detailed(self, adapter: MarketplaceAdapter, ref: RecordRef) -> Any:
-        """The raw record of a ref."""
 
         async def unused(url: str, *, ready: str, ref: RecordRef | None = None) -> str:
             raise AssertionError(url)

@@ -24,7 +24,6 @@ def defs() -> dg.Definitions:
 
 
 def list_assets(defs: dg.Definitions) -> list[tuple[dg.AssetsDefinition, dg.AssetSpec]]:
-    """Every asset and its one spec."""
     result = []
     for asset in defs.assets or []:
         assert isinstance(asset, dg.AssetsDefinition)

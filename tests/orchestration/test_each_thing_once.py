@@ -180,7 +180,6 @@ def first_night(tmp_path_factory: pytest.TempPathFactory) -> FirstNight:
 
 @pytest.fixture
 def daemon(first_night: FirstNight, tmp_path: Path) -> Iterator[Daemon]:
-    """The daemon after the first night, in a copy of its home."""
     with open_daemon(shutil.copytree(first_night.home, tmp_path / "home")) as made:
         made.cursor, made.keys, made.sensor_on = first_night.cursor, set(first_night.keys), True
         yield made

@@ -16,7 +16,6 @@ from tests.support.untrusted_server import PREAMBLE
 
 
 def bundle(source: str, **manifest) -> bytes:
-    """An MCPB bundle of one Python server."""
     facts = {
         "manifest_version": "0.3",
         "name": "test",

@@ -66,7 +66,6 @@ def adhoc(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 @pytest.fixture
 def index(adhoc: tuple[Path, Path], tmp_path: Path) -> Path:
-    """A copy of that index."""
     return copy_home(adhoc[1], tmp_path / "index")
 
 

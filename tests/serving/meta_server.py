@@ -169,7 +169,6 @@ class Functions:
 
 
 def text(words: str, **more: Any) -> CallResult:
-    """A result of one text."""
     return CallResult(**{"status": "ok", "content": [{"type": "text", "text": words}], **more})
 
 
@@ -260,11 +259,9 @@ async def wait_until(holds: Callable[[], object], within_s: float = 60) -> None:
 
 
 async def connect(url: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """A bare connection to the host of an address."""
     address = urlsplit(url)
     return await asyncio.open_connection(address.hostname, address.port)
 
 
 def read_text(result: Any) -> str:
-    """All text of a result."""
     return "\n".join(block.text for block in result.content if block.type == "text")

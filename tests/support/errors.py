@@ -6,7 +6,6 @@ import pytest
 
 
 def expect_kind(error: type[BaseException], kind: str, match: str | None = None) -> Any:
-    """Expects an error of this kind."""
     return pytest.raises(
         error, match=match, check=lambda raised: getattr(raised, "kind", None) == kind
     )

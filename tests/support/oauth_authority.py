@@ -130,7 +130,6 @@ class Authority:
 
 @contextmanager
 def authority(**facts: Any) -> Iterator[tuple[Authority, Peer, Peer]]:
-    """The state, the MCP server and the authorisation server."""
     state = Authority(**facts)
     with (
         serve_script(state.resource_script) as resource,

@@ -84,7 +84,6 @@ def require_sandbox() -> None:
 
 
 def write_launch(folder: Path, source: str, **env: str) -> SandboxLaunch:
-    """The launch of an untrusted server kept in `folder`."""
     (folder / "untrusted.py").write_text(PREAMBLE + source)
     folder.chmod(0o755)  # pytest's folders are their owner's alone; the sandbox is another user
     toolchain = find_toolchain()

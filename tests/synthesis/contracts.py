@@ -84,7 +84,6 @@ ALL = [CITY_TIME, READ_FILE, CREATE_ISSUE, ADD_RELATIONS, CONVERT, PING, ODD]
 
 
 def snapshot_rows(tools: list[dict[str, Any]], server_id: str = "npm:demo") -> list[dict[str, Any]]:
-    """Contract rows as the snapshot table has them."""
     return [
         {
             "server_id": server_id, "tool": tool["name"], "marketplace": "registry",

@@ -53,7 +53,6 @@ ALL_TASKS = SynthesisPolicy(tasks=TaskShares(**EVERY_TASK))
 
 
 def offline_llm(ledger: Ledger) -> LLM:
-    """Every role offline."""
     roles = [Role(name, temperature=0.0) for name in ROLES]
     return LLM(roles, ledger, offline=make_offline_provider())
 

@@ -44,7 +44,6 @@ def edited(tool: Tool, edit: Callable[[Tool], object]) -> Tool:
 
 
 def snapshot(raw: dict[str, Any], server: str = "npm:notes") -> dict[str, Any]:
-    """A snapshot row of a raw tool."""
     facts = {"marketplace": "registry", "schema_problem": None, "license": "MIT"}
     return facts | {
         "server_id": server, "tool": raw["name"], "contract_digest": contract_digest(raw),

@@ -350,7 +350,6 @@ def test_thousands_of_names_and_wrong_arguments_end():
     assert repair_call({"name": "t", "inputSchema": many}, wrong).problems_left
 
 
-# --- names
 @cases(
     "name, among, meant",
     ("user-id", ["userId", "id"], "userId"),

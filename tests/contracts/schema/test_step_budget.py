@@ -82,7 +82,6 @@ Schema = dict[str, Any]
 
 
 def doubling(levels: int, leaf: Schema) -> Schema:
-    """A schema of a few lines that doubles at every level."""
     pieces = {f"d{i}": {"allOf": [{"$ref": f"#/$defs/d{i + 1}"}] * 2} for i in range(levels)}
     values = {"enum": [1, 2], "$ref": "#/$defs/d0"}
     return {"type": "object", "properties": {"a": values}, "$defs": {**pieces, f"d{levels}": leaf}}

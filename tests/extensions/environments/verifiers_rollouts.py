@@ -39,7 +39,6 @@ class ScriptedHarness(vf.Harness[vf.HarnessConfig]):
 
 
 def main(package: str, kind: str, most: int) -> None:
-    """Rewards of the first tasks, by task."""
     from importlib import import_module
 
     rows = import_module(package).Episode("replay").tasks.rows

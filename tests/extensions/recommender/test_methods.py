@@ -201,7 +201,6 @@ def draw_requests(seed: int, count: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def test_requests_that_one_tool_did_are_near_and_tools_that_say_the_same_one_family():
-    """Each kind is done by a tool of its own."""
     (vectors, kinds), (new, new_kinds) = draw_requests(0, 200), draw_requests(1, 40)
     done = [
         rerank_method.OutcomeExample(RerankQuestion("q", vector, np.array([0, 1])), int(kind), True)

@@ -28,7 +28,6 @@ def make_deployment(warehouse: Warehouse, server: str, suite: str, tools: bytes 
 
 @pytest.fixture
 def well(warehouse: Warehouse) -> Warehouse:
-    """One server, one accepted pair, one paid answer."""
     from assets.servers.sandbox.certificate import digest_preflight
 
     publish_rows(warehouse, DEPLOYMENTS, make_deployment(warehouse, "npm:a", digest_preflight()))

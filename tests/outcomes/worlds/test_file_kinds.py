@@ -230,7 +230,6 @@ def test_a_number_that_is_none_in_json_is_text_and_what_is_no_workbook_says_why(
 
 
 def pack_bomb(method: int, size: int, text: bytes = b" ") -> bytes:
-    """A workbook of a few bytes whose sheet is large."""
     out, plain = io.BytesIO(), io.BytesIO(write_workbook({"One": [[1]]}))
     with zipfile.ZipFile(out, "w", method) as built, zipfile.ZipFile(plain) as old:
         for name in old.namelist():

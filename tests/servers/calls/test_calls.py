@@ -36,7 +36,6 @@ def with_secret(bench):
 
 @asynccontextmanager
 async def open_caller(bench, source, names, limits=LIMITS):
-    """A caller of several servers of one source."""
     policy = DeployPolicy(bench.folder, POLICY, CONVERSATION)
     recipes = [bench.recipe(source, name) for name in names]
     facts = {recipe.server_id: dump_recipe(recipe) for recipe in recipes}

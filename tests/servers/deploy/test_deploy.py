@@ -231,7 +231,6 @@ def connect(port):
 
 @pytest.fixture
 def granted(tmp_path, monkeypatch):
-    """The result of a server with this source and grant."""
     tree = untrusted_server.install_source(tmp_path, monkeypatch)
 
     def launch(source: str, *hosts: str, **limits: int):

@@ -103,7 +103,6 @@ async def test_what_applies_of_it_passes_for_what_we_call(suite, tmp_path, versi
 
 
 def require_only_foreseen(folder: Path, not_ours: dict[str, str]) -> list[dict[str, Any]]:
-    """All checks of a run."""
     checks = [item for path in folder.rglob("checks.json") for item in json.loads(path.read_text())]
     foreseen = set(" ".join(not_ours.values()).split())
     fails = [item for item in checks if item["status"] == "FAILURE"]

@@ -29,7 +29,6 @@ def open_meta(place: Any, **local: Any) -> MetaServer:
 
 
 async def search_and_call(client: Any) -> tuple[str, str]:
-    """What report_outcome answered, and how it is described."""
     result = await client.call_tool("find_tools", {"query": QUERY, "k": 3})
     assert not result.is_error
     call = await client.call_tool("call_tool", CALL)

@@ -142,7 +142,6 @@ def test_what_is_said_or_how_it_is_judged_changes_the_plan_and_nothing_else(offl
 
 
 def list_marked(view: Any) -> list[str]:
-    """The lines of the prompt that begin with its marker."""
     text = read_prompt("judge").make_messages(**view.words)[1]["content"]
     return [line for line in text.splitlines() if line.startswith(view.words["marker"])]
 

@@ -54,7 +54,6 @@ def grounded(of: dict, text: str, values: dict, borrowed: list[str] | tuple = ()
 
 
 def draft(of: dict[str, Any], count: int, seeds: int | range = 1, **meta: Any) -> list[dict]:
-    """The drafts of several seeds, `count` each."""
     seeds = range(seeds) if isinstance(seeds, int) else seeds
     asked = {"contract": of, "count": count, **meta}
     return [request for seed in seeds for request in answer_requests(asked, seed)["requests"]]

@@ -182,7 +182,6 @@ def test_a_missing_role_stops_at_once_and_names_itself(ledger):
         compose_rows(planned(ROWS[:1]), llm, SINGLES)
 
 
-# --- slot-fill
 FAILED = ("failed", "revise")
 
 
@@ -219,7 +218,6 @@ def test_a_reviser_that_leaves_the_value_out_fails_the_row_and_nobody_is_asked_o
     assert "timezone" in row["hint"]
 
 
-# --- evolution
 EVOLVED = replace(ONE, evolve_share=1.0, evolve_depth=3)
 
 
@@ -257,7 +255,6 @@ def test_the_share_of_requests_that_evolve_is_kept():
     assert 0.31 < sum(drawn) / len(drawn) < 0.37
 
 
-# --- the checkers
 BESIDE = snapshot_rows([CITY_TIME, CONVERT, PING])
 CHECKED = replace(ONE, checks=True)
 
@@ -319,7 +316,6 @@ def test_a_look_alike_is_written_beside_its_rivals_and_offered_among_them(ledger
     assert row["license"] == "MIT"
 
 
-# --- edited prompts
 def test_an_edited_prompt_asks_the_ledger_only_for_its_own_step(ledger, monkeypatch):
     answer = planned(ROWS, ALL_TASKS, others(ROWS))
     with openai_endpoint(scripted()) as endpoint:
@@ -336,7 +332,6 @@ def test_an_edited_prompt_asks_the_ledger_only_for_its_own_step(ledger, monkeypa
     assert {row["pair_id"] for row in changed} == {row["pair_id"] for row in evolved}
 
 
-# --- several licences
 def test_a_row_of_several_sources_carries_all_licences_and_profiles_are_stable_and_varied(offline):
     listed = zip(BESIDE, ("MIT", "Apache-2.0", None), strict=True)
     rows = [{**row, "license": licence} for row, licence in listed]

@@ -99,7 +99,6 @@ def test_every_task_is_written_and_holds_what_it_promises(request, every_row):
         assert check.get(row["task"], len(calls) == 1), row["task"]
 
 
-# --- parallel
 def two_times(first: Json, second: Json, **more: Json) -> Any:
     calls = [{"tool": 1, "arguments": first}, {"tool": 1, "arguments": second, **more}]
     return lambda *_: {"instruction": "What time is it in Oslo and in Bern?", "calls": calls}
@@ -131,7 +130,6 @@ def test_a_parallel_request_that_lacks_a_value_goes_to_the_reviser(ledger):
     assert (row["status"], row["verdict"]) == ("ok", "accept")
 
 
-# --- sequential
 def chain(borrowed: list[str], **arguments: Json) -> Any:
     calls = [
         {"tool": 1, "arguments": {"word": "tap"}},
@@ -166,7 +164,6 @@ def test_a_result_that_holds_another_value_is_read_by_the_caller(ledger):
     assert (row["status"], row["verdict"]) == ("ok", "accept")
 
 
-# --- turns
 def test_no_tool_is_an_answer_without_a_call_among_the_tools_at_hand(ledger):
     beside = snapshot_rows([CITY_TIME, PING])
     aside = {"instruction": "Why do we have leap seconds?", "reply": "The Earth turns unevenly."}
@@ -199,7 +196,6 @@ def test_a_clarification_goes_on_to_the_answer_and_the_call(ledger):
     assert (row["verdict"], request) == ("accept", ["missing", "call"])
 
 
-# --- recovery
 def issue(*_: Any) -> Json:
     values = {"project_key": "OPS", "title": "Tap leaks", "priority": "high"}
     text = "Open a high priority issue titled 'Tap leaks' in project OPS, would you?"
@@ -228,7 +224,6 @@ def test_a_wrong_call_gets_the_validators_error_and_is_repaired(ledger):
     assert request == ["generate", "call", "repair"]
 
 
-# ------------------------------------------------------------------ what is not its task
 ISSUES = snapshot_rows([CREATE_ISSUE])
 REMEMBER = snapshot_rows(
     [make_tool("remember", "Remember a thing.", {"what": {}}, additionalProperties=True)]

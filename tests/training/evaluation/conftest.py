@@ -120,7 +120,6 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def adapter(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A LoRA adapter of the base, as anybody's folder."""
     from peft import LoraConfig, get_peft_model
     from transformers import AutoModelForCausalLM
 

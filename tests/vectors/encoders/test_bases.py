@@ -290,7 +290,6 @@ def flipped(folder: Path) -> None:
 
 
 def no_model(folder: Path) -> None:
-    """Files that agree with their card, and are no encoder."""
     card = json.loads((folder / "encoder.json").read_text())
     (folder / "encoder.onnx").unlink()
     (folder / "encoder.onnx").write_bytes(b"no model")

@@ -82,7 +82,6 @@ async def test_no_unix_socket_is_opened():
         SyncConnector().connect_unix_socket("/run/docker.sock")
 
 
-# --- clients that block
 def sync_connector(
     monkeypatch: pytest.MonkeyPatch, inner: NoSyncNetwork, *answers: list[str], **more: Any
 ) -> SyncConnector:

@@ -12,11 +12,9 @@ from typing import Any, BinaryIO
 from urllib.parse import urlsplit
 
 from warehouse.errors import UnusableInput
-from warehouse.network.egress import is_loopback
+from warehouse.network.egress import check_bucket_url, is_loopback
 from warehouse.storage.digest import sha256
 
-# A bucket's name, then what keys are made of here; no part of dots alone.
-_URL = re.compile(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/(?!\.+(/|$))[\w.=+-]+)+/?", re.ASCII)
 _ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
 # Who asks: keys, or a role's. Without any the client asks the machine's metadata service, at a
 # link-local address, which only who is on such a machine may want.
@@ -162,13 +160,7 @@ def _check_endpoint(endpoint: str) -> str:
 def open_bucket(url: str) -> Bucket:
     """The bucket of `s3://BUCKET/PREFIX`, by the variables of the environment that AWS's own tools
     read. A 503 is tried again, later each time, for a minute. Raises UnusableInput."""
-    if not _URL.fullmatch(url):
-        problem = "an address with a key in it" if "@" in url else repr(url[:80])
-        raise UnusableInput(
-            f"a bucket: found {problem}, expected s3://BUCKET/PREFIX: BUCKET has 3 to 63 lower-case"
-            " letters, digits, dots and hyphens, and begins and ends with a letter or digit; PREFIX"
-            " has letters, digits and ._=+-, and no part of dots alone"
-        )
+    check_bucket_url(url)
     if find_spec("obstore") is None:
         fix = ".venv/bin/uv pip install 'toolmill[bucket]'"
         raise UnusableInput(f"a bucket needs the package obstore: {fix}")

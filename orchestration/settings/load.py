@@ -181,7 +181,7 @@ def _explain_error(
     setting = next((n for n in (dotted, *_list_parts(location)) if n in known_names), dotted)
     block = any(name.startswith(f"{dotted}.") for name in known_names)
     hidden = block or setting != dotted or setting in list_secret_names()
-    excerpt = "" if hidden else _show_value(value)
+    excerpt = "" if hidden or ": found " in message else _show_value(value)
     if setting in names:
         return f"{names[setting]}: {message}{excerpt}"
     where = f"{known_names.get(setting, setting)} ({dotted} in {config_path().name})"

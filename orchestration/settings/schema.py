@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     ConfigDict,
     Field,
@@ -40,6 +41,7 @@ from training.settings import (
     SplitSettings,
 )
 from warehouse.llm.roles import OPENAI, RoleSettings
+from warehouse.network.egress import check_bucket_url
 
 Section = TypeVar("Section", bound=BaseModel)
 
@@ -307,8 +309,8 @@ class TrainingPlace:
         Mapping[str, Any], Field(description="base pod spec: volumes, node selector")
     ] = field(default_factory=dict)
     bucket: Annotated[
-        str | None,
-        Field(pattern="^s3://", description="s3://BUCKET/PREFIX in place of a shared disk"),
+        Annotated[str, AfterValidator(check_bucket_url)] | None,
+        Field(description="s3://BUCKET/PREFIX in place of a shared disk"),
     ] = None
 
 

@@ -1,6 +1,7 @@
 """The egress guard: every address is judged before it is dialled, without a second look-up."""
 
 import ipaddress
+import re
 import socket
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from typing import Any, cast
@@ -10,10 +11,14 @@ import anyio.to_thread
 import httpcore2
 import httpx2
 
+from warehouse.errors import UnusableInput
+
 # Python 3.11 calls 64:ff9b::a00:1 (10.0.0.1 behind NAT64) and fec0::1 global.
 _UNICAST = ipaddress.IPv6Network("2000::/3")
 _SIX_TO_FOUR = ipaddress.IPv6Network("2002::/16")
 _MOST_ADDRESSES = 4  # of one name that are tried
+# A bucket's name, then what its keys are made of here; no part of dots alone.
+_BUCKET = re.compile(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/(?!\.+(/|$))[\w.=+-]+)+/?", re.ASCII)
 
 Resolve = Callable[[str, int], Awaitable[list[str]]]
 
@@ -196,6 +201,18 @@ def is_address(host: str) -> bool:
 def is_loopback(host: str) -> bool:
     """Whether a host name or address literal is this machine's loopback."""
     return ipaddress.ip_address(host).is_loopback if is_address(host) else host == "localhost"
+
+
+def check_bucket_url(url: str) -> str:
+    """The address of a bucket as it is. Raises UnusableInput, which shows no key."""
+    if not _BUCKET.fullmatch(url):
+        problem = "an address with a key in it" if re.search("[@?]|:.*:", url) else repr(url[:80])
+        raise UnusableInput(
+            f"a bucket: found {problem}, expected s3://BUCKET/PREFIX: BUCKET has 3 to 63 lower-case"
+            " letters, digits, dots and hyphens, and begins and ends with a letter or digit; PREFIX"
+            " has letters, digits and ._=+-, and no part of dots alone"
+        )
+    return url
 
 
 def _list_addresses(infos: Iterable[Any]) -> list[str]:

@@ -136,6 +136,10 @@ NO_NUMBER = r"in toolmill\.toml\): expected a number \(found '"
     ("", "TRAINING__RETRIEVER__TOOLS=0", "TRAINING__RETRIEVER__TOOLS.*greater than or equal to 1"),
     ("", "TRAINING__CALLER__LEARNING_RATE=0", "CALLER__LEARNING_RATE.*greater than 0"),
     ("", "TRAINING__PLACE__RUNS_ON=slurm", "'subprocess', 'ray' or 'kubernetes'.*slurm"),
+    *(
+        ("", f"TRAINING__PLACE__BUCKET=s3://{url}", r"^((?!KEY).)*, expected s3://((?!KEY).)*$")
+        for url in ("", "UP/x", "b-t/../x", "b-t/a b", "KEY:S@b-t/p", "KEY:S/b-t/p")
+    ),
 )
 def test_a_setting_that_cannot_be_used_is_named(file, monkeypatch, text, variable, message):
     file.write_text(text)

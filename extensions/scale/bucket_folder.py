@@ -15,7 +15,7 @@ import shutil
 import time
 import uuid
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 
 from extensions.scale.bucket_store import Bucket, BucketUnavailable, parse_object
@@ -112,10 +112,18 @@ class FolderTransfer:
 def publish_folder(
     bucket: Bucket, folder: Path, memory: Path | None = None, names: Collection[str] = ()
 ) -> FolderTransfer:
-    """Sends files that the bucket lacks, of these names if any are given, then makes the folder
-    current; unreadable files are left out and named. Raises UnusableInput (links, devices),
+    """Publishes a version and makes it current. Raises UnusableInput (links, devices),
     PointerMoved, BucketUnavailable."""
     before = read_current(bucket, memory)
+    published = send_folder(bucket, folder, names)
+    if before is None or before.version != published.version:
+        before = move_current(bucket, memory, published.version, before)
+    return replace(published, number=before.number)
+
+
+def send_folder(bucket: Bucket, folder: Path, names: Collection[str] = ()) -> FolderTransfer:
+    """Sends files that the bucket lacks, of these names if any are given, and their list, for those
+    who fetch it by its version; unreadable files are left out and named. Raises as above."""
     root = folder.resolve()
     try:
         digests, left_out = _digest_files(root, names)
@@ -133,28 +141,24 @@ def publish_folder(
     with_list = bucket.read(f"versions/{version}.json", _MOST_PUBLISH)
     if with_list is None or with_list[0] != file_list:
         bucket.swap(f"versions/{version}.json", file_list, with_list[1] if with_list else None)
-    current = before
-    if before is None or before.version != version:
-        current = move_current(bucket, memory, version, before)
     size = sum(size for _, size in missing.values())
-    return FolderTransfer(
-        version, current.number if current else 0, len(digests), len(missing), size, left_out
-    )
+    return FolderTransfer(version, 0, len(digests), len(missing), size, left_out)
 
 
 def fetch_folder(
-    bucket: Bucket, out: Path, memory: Path | None = None, version: str = "", most: Limits = None
-) -> FolderTransfer:
+    bucket: Bucket, out: Path, memory: Path | None = None, version: str = "", most: Limits = None,
+    most_bytes: int = 1 << 62,
+) -> FolderTransfer:  # fmt: skip
     """Makes a new folder of the current version, or `version`, whole or not at all, each file
-    checked against its digest. most: the files that it may have, with the bytes of each at most.
-    Raises UnusableInput, StaleRead, BucketUnavailable."""
+    checked against its digest. most: the files that it may have, with the bytes of each at most;
+    most_bytes: of all. Raises UnusableInput, StaleRead, BucketUnavailable."""
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UnusableInput(f"{out}: it is there and not empty; give a new or an empty folder")
-    current = read_current(bucket, memory)
-    if current is None:
+    current = None if version and memory is None else read_current(bucket, memory)
+    if current is None and not version:
         why = "nothing was published there yet; look in the log of what should do it"
         raise BucketUnavailable(f"{bucket.url}: {why}")
-    version_name = version or current.version
+    version_name = version or (current.version if current else "")
     if not is_sha256(version_name):
         raise UnusableInput(
             f"{version_name[:80]!r}: no version; the 64 hex digits that publishing gave"
@@ -166,6 +170,9 @@ def fetch_folder(
                 f"{bucket.url}: holds {name[:80]!r} of {size:,} bytes, expected {', '.join(most)}"
                 f" of at most {most.get(name, 0):,}; remove that prefix and publish it again"
             )
+    size = sum(size for _, size in files.values())
+    if size > most_bytes:
+        raise BucketUnavailable(f"{bucket.url}: {size:,} bytes, expected at most {most_bytes:,}")
     beside = out.resolve().parent / f".{out.name}.{uuid.uuid4().hex[:8]}"
     try:
         beside.mkdir(parents=True)
@@ -177,8 +184,8 @@ def fetch_folder(
         beside.rename(out)
     finally:
         shutil.rmtree(beside, ignore_errors=True)
-    size = sum(size for _, size in files.values())
-    return FolderTransfer(version_name, current.number, len(files), len(files), size)
+    number = current.number if current else 0
+    return FolderTransfer(version_name, number, len(files), len(files), size)
 
 
 def _digest_files(root: Path, names: Collection[str]) -> tuple[Files, dict[str, str]]:
@@ -213,12 +220,13 @@ def _read_version(bucket: Bucket, version: str) -> Files:
     try:
         entries = parse_object(stored[0], where)["files"].items()
         files = {str(name): (str(sha), int(size)) for name, (sha, size) in entries}
-    except (KeyError, TypeError, ValueError, AttributeError):
+        os.fsencode("".join(files))  # raises ValueError for a name that no file can have
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
         raise BucketUnavailable(f"{where}: is no list of ours; name another prefix") from None
-    for name, (sha, _) in files.items():
+    for name, (sha, size) in files.items():
         path = PurePosixPath(name)
         inside = not path.is_absolute() and str(path) == name and ".." not in path.parts
-        if not inside or "\0" in name or name == "." or not is_sha256(sha):
+        if not inside or "\0" in name or name == "." or not is_sha256(sha) or size < 0:
             raise BucketUnavailable(
                 f"{where}: names {name[:80]!r}, which is no file below a folder"
             )

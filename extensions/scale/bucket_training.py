@@ -16,8 +16,8 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from assets.vectors.encoders.hub import SENTENCE, split_reference
-from extensions.scale.bucket_folder import fetch_folder, publish_folder, read_current
-from extensions.scale.bucket_store import Bucket, BucketUnavailable, open_bucket
+from extensions.scale.bucket_folder import fetch_folder, publish_folder, read_current, send_folder
+from extensions.scale.bucket_store import Bucket, BucketUnavailable, PointerMoved, open_bucket
 from training.adapter_table import make_adapter_row, make_adapter_table
 from training.runtime.checkpoints import SEAL, get_checkpoint_root
 from training.runtime.model_store import (
@@ -35,6 +35,8 @@ from warehouse.errors import UnusableInput
 _CONFIG = "adapter_config.json"
 # The files of a trained model, and the bytes that each may have.
 MODEL_FILES = {CARD: 16 << 20, _CONFIG: 1 << 20, "adapter_model.safetensors": 8 << 30}
+# Bytes of all checkpoints: two are kept, each an adapter and an optimizer's two figures a weight.
+MOST_CHECKPOINTS = 6 * MODEL_FILES["adapter_model.safetensors"]
 EVERY_S = 60.0  # between two looks for a new checkpoint
 _BUCKET_ERRORS = (BucketUnavailable, UnusableInput, OSError)
 Card = dict[str, Any]
@@ -44,6 +46,10 @@ def train_over_bucket(prefix: str, path: Path, run: Callable[[Sequence[str]], ob
     """Trains the job at `path` elsewhere unless the bucket has its model, and fetches that into the
     home; its card. run: runs the script behind the words it is given. Raises TrainingFailed."""
     job, url = read_job(path), prefix.rstrip("/")
+    for field in ("role", "name", "training_set", "base", "start"):
+        if type(found := getattr(job, field)) is not str:
+            fix = "remove that file and train again"
+            raise TrainingFailed(f"{path}: {field}: found {found!r:.60}, expected text; {fix}")
     if card := read_model_card(job.home, job.name):
         return card
     try:
@@ -68,7 +74,7 @@ def _publish_parts(url: str, job: TrainingJob, path: Path) -> list[str]:
     if folder.is_relative_to(job.home) and (folder / "config.json").is_file():
         parts.append((folder.relative_to(job.home).as_posix(), folder, set()))
     return [
-        f"{part}={publish_folder(open_bucket(f'{url}/{part}'), folder, names=names).version}"
+        f"{part}={send_folder(open_bucket(f'{url}/{part}'), folder, names).version}"
         for part, folder, names in parts
     ]
 
@@ -78,15 +84,22 @@ def _fetch_model(bucket: Bucket, job: TrainingJob, folder: Path) -> Card:
     fetch_folder(bucket, folder, most=MODEL_FILES)
     try:
         card = json.loads((folder / CARD).read_bytes())
+        json.dumps(card, ensure_ascii=False).encode()  # raises ValueError for half a character
         for name in ("role", "name", "training_set", "base"):
             if card[name] != getattr(job, name) or card.get("base_name", job.base) != job.base:
                 raise ValueError(f"{name}: {card[name]!r:.60}, expected {getattr(job, name)!r}")
         make_adapter_table(job.role).frame([make_adapter_row(card)])
-        sum(card["losses"])
-        dict(json.loads((folder / _CONFIG).read_bytes()))
+        numbers = [card["loss_first"], card["loss_last"], *(losses := card["losses"])]
+        if type(losses) is not list or not losses or {*map(type, numbers)} - {int, float}:
+            raise ValueError("loss_first, loss_last, losses: expected numbers")
+        sum(map(float, numbers))
+        if min(card["pairs"], card["steps"]) < 0:
+            raise ValueError("pairs, steps: expected 0 or more")
+        if type(json.loads((folder / _CONFIG).read_bytes())) is not dict:
+            raise ValueError(f"{_CONFIG}: expected an object")
         if flaw := find_unreadable_weights(folder):
             raise ValueError(flaw)
-    except (ValueError, KeyError, TypeError, OSError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, OSError, RecursionError, OverflowError) as error:
         raise BucketUnavailable(
             f"{bucket.url}: is not the model of this training ({str(error)[:300]}); nothing of it"
             " was taken: remove that prefix from the bucket and train again"
@@ -116,7 +129,8 @@ def main(arguments: Sequence[str]) -> int:
                 for path in (model / CARD, model / _CONFIG):  # a base by where it is in that home
                     old, new = (json.dumps(str(place))[1:-1] for place in (home, there))
                     path.write_text(path.read_text("utf-8").replace(old, new), "utf-8")
-                publish_folder(open_bucket(f"{url}/models/{name}"), model, names=MODEL_FILES)
+                with suppress(PointerMoved):  # the same training, elsewhere, has just published it
+                    publish_folder(open_bucket(f"{url}/models/{name}"), model, names=MODEL_FILES)
         except _BUCKET_ERRORS as error:
             sys.stderr.write(f"training.place.bucket: {error}; then run it again\n")
             return 1
@@ -127,8 +141,8 @@ def _run_command(command: Sequence[str], url: str, root: Path) -> int:
     """Runs a training from its last published checkpoint, without the keys of the bucket."""
     bucket = open_bucket(f"{url}/checkpoints/{root.name}")
     try:
-        fetch_folder(bucket, root)
-    except BucketUnavailable as error:
+        fetch_folder(bucket, root, most_bytes=MOST_CHECKPOINTS)
+    except _BUCKET_ERRORS as error:
         sys.stderr.write(f"{error}; the training starts from the beginning\n")
     env = {key: value for key, value in os.environ.items() if not key.startswith("AWS_")}
     child = subprocess.Popen(command, env=env)
@@ -146,9 +160,9 @@ def _run_command(command: Sequence[str], url: str, root: Path) -> int:
 
 def _publish_checkpoints(bucket: Bucket, root: Path) -> None:
     """Publishes what is sealed: nothing of a training that ended well, which removes it."""
-    sealed = [path.parent for path in root.glob(f"**/step-*/{SEAL}")]
-    names = {path.relative_to(root).as_posix() for each in sealed for path in each.rglob("*")}
     try:
+        sealed = [path.parent for path in root.glob(f"**/step-*/{SEAL}")]
+        names = {path.relative_to(root).as_posix() for each in sealed for path in each.rglob("*")}
         if names:
             publish_folder(bucket, root, names=names)
     except _BUCKET_ERRORS as error:  # or it was pruned meanwhile

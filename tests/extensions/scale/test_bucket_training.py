@@ -29,6 +29,7 @@ from training.caller.bases import load_caller
 from training.runtime.model_store import TrainingFailed, read_job, read_model_card, write_job
 from warehouse.extensions import load_hook
 from warehouse.home import claim_home
+from warehouse.storage.digest import sha256
 from warehouse.store import Warehouse
 
 URL = "s3://bucket-one/train"
@@ -118,6 +119,11 @@ def test_a_training_killed_half_way_goes_on_from_its_checkpoint(buckets, job, tm
     ("model.json", {"pairs": "many"}, "column pairs: expected Int64"),
     ("model.json", {"losses": "low"}, "remove that prefix from the bucket and train again"),
     ("model.json", "[" * 9_999, "not the model"),
+    ("model.json", {"note": "\ud800"}, "not the model .*surrogates"),
+    ("model.json", {"loss_first": None}, "loss_first.*: expected numbers.*remove that"),
+    *(("model.json", {"losses": each}, "model of this") for each in ({}, [], [10**400])),
+    ("model.json", {"steps": -5}, "steps: expected 0 or more"),
+    ("adapter_config.json", "[]", "adapter_config.json: expected an object"),
     ("adapter_config.json", "x" * (1 << 20) + "x", "of at most 1,048,576"),
     ("adapter_model.safetensors", "x", "adapter_model.safetensors: .*header"),
     ("adapter_model.safetensors", None, "holds no weights"),
@@ -133,6 +139,39 @@ def test_a_model_that_is_altered_is_named_and_not_taken(buckets, job, tmp_path, 
     with pytest.raises(TrainingFailed, match=rf"bucket: {URL}/models/{name}: .*{message}"):
         train_over_bucket(URL, job, NEVER)
     assert sorted(os.listdir(home / "models")) == ["other", "start"]
+
+
+@cases(
+    "sizes, note",
+    ({"a" * 300: 1}, "name too long"),
+    ({"a": 1, "a/b": 1}, "File exists"),
+    ({"\ud800": 1}, "no list of ours"),
+    ({"a": float("inf")}, "no list of ours"),
+    ({"a": 1 << 50}, "expected at most"),
+    ({"a": 1, "b": -1}, "no file below"),
+)
+def test_a_damaged_checkpoint_is_noted_and_left(buckets, job, capfd, sizes, note):
+    files = {name: [sha256(b"x"), size] for name, size in sizes.items()}
+    data, bucket = json.dumps({"files": files}).encode(), buckets(f"{URL}/checkpoints/{job.stem}")
+    for key, value in (f"files/{sha256(b'x')}", b"x"), (f"versions/{sha256(data)}.json", data):
+        bucket.swap(key, value, None)
+    bucket_folder.move_current(bucket, None, sha256(data), None)
+    assert train_over_bucket(URL, job, run_there)["name"] == job.stem
+    assert re.fullmatch(f".*{note}.*; the training starts .*\n", capfd.readouterr().err)
+
+
+def test_what_others_do_meanwhile_stops_no_training(buckets, job, monkeypatch, capfd):
+    move = bucket_folder.move_current
+    monkeypatch.setattr(bucket_folder, "move_current", lambda *a: move(*a) and move(*a))
+    for part in (f"jobs/{job.stem}", "bases/small", "models/start"):
+        buckets(f"{URL}/{part}").swap(bucket_folder.KEY, b"another training's", None)
+    assert train_over_bucket(URL, job, run_there)["name"] == job.stem
+    monkeypatch.setattr(Path, "glob", Mock(side_effect=FileNotFoundError("pruned")))
+    bucket_training._publish_checkpoints(buckets(URL), job)
+    assert capfd.readouterr().err.endswith("a checkpoint was not published: pruned\n")
+    job.write_text(json.dumps(json.loads(job.read_bytes()) | {"base": 7}))
+    with pytest.raises(TrainingFailed, match=f"{job}: base: found 7, expected text; remove"):
+        train_over_bucket(URL, job, NEVER)
 
 
 def test_a_training_is_due_until_its_model_is_here(buckets, job, tmp_path, monkeypatch, capfd):

@@ -12,7 +12,7 @@ from tests.support.paths import ROOT
 
 # Folder: (lines at most, modules at most), of Python files; bundles of the demo do not count.
 BUDGET = {
-    "warehouse": (7_383, 48),
+    "warehouse": (7_400, 48),
     "assets/marketplaces": (6_049, 37),
     "assets/servers": (11_728, 53),
     "assets/contracts": (8_681, 35),
@@ -22,7 +22,7 @@ BUDGET = {
     "assets/outcomes": (7_860, 41),
     "training": (12_413, 81),
     "serving": (9_013, 42),
-    "orchestration": (5_721, 36),
+    "orchestration": (5_723, 36),
     "demo": (2_508, 21),
     "extensions/batch": (1_264, 7),
     "extensions/bench": (4_688, 22),
@@ -31,10 +31,10 @@ BUDGET = {
     "extensions/proxy": (4_157, 17),
     "extensions/publishing": (1_440, 8),
     "extensions/recommender": (3_259, 17),
-    "extensions/scale": (1_048, 7),
+    "extensions/scale": (1_062, 7),
     "extensions/sidecar": (2_187, 12),
     "extensions/upkeep": (2_354, 14),
-    "tests": (69_968, 422),
+    "tests": (70_011, 422),
     "benchmarks": (5_999, 37),
 }
 

@@ -40,7 +40,8 @@ def match_bfcl(
     allowed values]}}`. category: BFCL's, which says what is asked ("parallel" or "multiple" in it;
     "irrelevance" and "relevance" need no truth); without one the counts of truth and docs tell.
     """
-    category = category or _choose_shape(functions, truth)
+    shape = "multiple" if len(functions) > 1 else "simple"
+    category = category or (shape if len(truth) == 1 else "parallel")
     made = _decode_calls(calls)
     if "relevance" in category:
         return _judge_relevance(made, "irrelevance" in category)
@@ -63,12 +64,6 @@ def match_bfcl(
         crashed = ("checker_crash", type(error).__name__)
         kind, raised = ("no_function_doc", "TypeError") if isinstance(error, _NoDoc) else crashed
         return MatchResult(False, kind, tool=False, checker_error=f"{raised}: {error}"[:120])
-
-
-def _choose_shape(functions: Sequence[Any], truth: Sequence[Any]) -> str:
-    if len(truth) != 1:
-        return "parallel"
-    return "multiple" if len(functions) > 1 else "simple"
 
 
 def _decode_calls(calls: Any) -> list[tuple[Any, dict[str, Any]]] | None:

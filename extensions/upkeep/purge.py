@@ -216,7 +216,8 @@ def _look(home: Path, taken: Takedowns) -> _TakenTraces:
 
 def _list_vectors(home: Path, reached: _TakenTraces, oldest_s: float) -> Iterator[GarbageItem]:
     store = LanceVersions(home / "lance")
-    last = max(_read_moment(item.at) for item in find_active(home).values())
+    moments = (time.strptime(item.at, "%Y-%m-%dT%H:%M:%SZ") for item in find_active(home).values())
+    last = float(max(map(calendar.timegm, moments)))
 
     def holds(texts: list[str]) -> set[int]:
         return {at for at, text in enumerate(texts) if text in reached.texts}
@@ -317,7 +318,3 @@ def _remove_index(home: Path, folder: Path) -> bool:
 def _call(act: Callable[..., object], *args: object) -> bool:
     act(*args)
     return True
-
-
-def _read_moment(at: str) -> float:
-    return float(calendar.timegm(time.strptime(at, "%Y-%m-%dT%H:%M:%SZ")))

@@ -95,7 +95,6 @@ class Pipeline:
         }
 
     def decide(self, verdict: str, tool: tuple[str, str], rule: str = "*") -> None:
-        """Records what a person decided of a tool's contract."""
         facts = (self.read_digest(*tool), rule, verdict, "ann", "2026-01-02T03:04:05Z", "read it")
         record_decision(self.warehouse.home, Decision(*facts))
 

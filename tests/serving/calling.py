@@ -62,7 +62,6 @@ class LaunchedServer:
     server_id: str
 
     async def call(self, x: Any = 1, *, contract: Any = CONTRACT, **more: Any) -> CallResult:
-        """Calls `do` with x and more arguments."""
         named = {"timeout_s": 10.0, **more}
         options = {name: named.pop(name) for name in ("timeout_s", "on_progress") if name in named}
         arguments = {"x": x, **named}
@@ -101,7 +100,6 @@ class Bench:
             yield launched
 
     async def call(self, source: str, *x: Any, **facts: Any) -> CallResult:
-        """One call of a server of this source."""
         how = {name: facts.pop(name) for name in ("limits", "policy", "recipe") if name in facts}
         async with self.launch(source, **how) as running:
             return await running.call(*x, **facts)

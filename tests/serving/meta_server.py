@@ -80,7 +80,6 @@ RECIPES = {
 
 
 def publish(place: Path, rows: Sequence[dict[str, Any]] = ROWS, release: str = "r1") -> str:
-    """Builds an index under `place`, serves it, and returns its version."""
     embedder = WordEmbedder()
     source = IndexSource(rows, recipes=RECIPES)
     version = build_index(place, source, embedder.embed, embedder=embedder.id, release=release)
@@ -190,7 +189,6 @@ class MetaServer:
         return Client(self.server(**more), mode=mode, elicitation_callback=elicit)
 
     async def use(self, tool: str, arguments: Any, mode: str = "auto", **more: Any) -> Any:
-        """What one call of a client of its own gives."""
         async with self.client(mode, **more) as client:
             return await client.call_tool(tool, arguments)
 
@@ -244,7 +242,6 @@ async def over_http(meta: MetaServer, **settings: Any) -> AsyncIterator[str]:
 
 @asynccontextmanager
 async def http_client(url: str, secret: Any = None, mode="auto", **more) -> AsyncIterator[Client]:
-    """A client over HTTP with that bearer token."""
     headers = {"Authorization": f"Bearer {secret}"} if secret else {}
     async with httpx2.AsyncClient(headers=headers, timeout=httpx2.Timeout(30, read=30)) as http:
         transport = streamable_http_client(url, http_client=http)

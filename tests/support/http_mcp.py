@@ -60,7 +60,6 @@ class Call:
         self.json(make_reply(self.message, result), **headers)
 
     def events(self, **headers: str) -> None:
-        """Begins an event stream."""
         self.head(200, Content_Type="text/event-stream", **headers)
 
     def event(self, data: Any, *, event: str | None = None, event_id: str | None = None) -> None:

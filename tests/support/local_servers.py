@@ -40,7 +40,6 @@ def write_server(folder: Path, source: str = ECHO, name: str = "server.py") -> P
 
 
 def write_file(path: Path, **servers: dict[str, Any]) -> CrawlPolicy:
-    """A file that names servers, and the policy that reads it."""
     path.write_text(json.dumps({"mcpServers": servers}))
     return CrawlPolicy(base_url="", paths=(path,))
 

@@ -128,7 +128,6 @@ def _digest(rows):
 
 @pytest.fixture
 def build(tmp_path):
-    """Snapshots of one server's launch, and the blobs they are read from."""
     blobs = Blobs(tmp_path)
 
     def run(before, tools, at=0.0, status="ok"):

@@ -83,7 +83,6 @@ def make_pair(name: str, tool: str, arguments: dict[str, Any], **more: Any) -> d
 def make_execution(
     warehouse: Warehouse, row: dict[str, Any], market: str = "glama", **more: Any
 ) -> dict[str, Any]:
-    """The row of EXECUTIONS of a pair's call, with what was kept of it."""
     facts = {"outcome": "useful", "text": "what it says", "before": "s1", "after": "s1", **more}
     done = CallExecution(
         blame=None, evidence="", status="ok", error_kind=None, hint=None, answer="a",

@@ -187,7 +187,6 @@ def make_text_item(text: str) -> dict[str, Any]:
 
 
 def stream_message_item(text: str) -> list[bytes]:
-    """The events of a message in pieces of four characters."""
     whole = stream_turn(make_text_item(text))
     data = [json.loads(one.split(b"data: ")[1]) for one in whole]
     at = next(n for n, one in enumerate(data) if one["type"] == "response.output_item.added")

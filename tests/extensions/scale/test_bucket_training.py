@@ -60,7 +60,6 @@ card = {FIGURES!r} | {{name: job[name] for name in ("role", "name", "training_se
 
 @pytest.fixture
 def buckets(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], bucket_store.Bucket]:
-    """The bucket of each address, in memory."""
     opened = cache(lambda url: bucket_store.Bucket(obstore.store.MemoryStore(), url))
     monkeypatch.setattr(bucket_training, "open_bucket", opened)
     return opened

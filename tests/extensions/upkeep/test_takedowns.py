@@ -240,7 +240,6 @@ def list_faults(warehouse: Warehouse) -> list[str]:
 
 
 def write_jobs(home: Path) -> dict[str, Path]:
-    """A finished training for each server, and one of a server that goes on."""
     jobs = {}
     for row in (*LISTED, {**READ, "set": "goes on"}):
         name, path = write_job(home, "caller", "base", str(row.get("set")) + row["tool"], {}, [row])

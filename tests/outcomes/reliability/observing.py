@@ -56,7 +56,6 @@ def list_observations(frame: pl.DataFrame) -> list[Observation]:
 
 
 def observe(success: bool = True, **facts: Any) -> Observation:
-    """An observation of one tool an hour ago."""
     by_name: dict[str, Any] = {"at": NOW - 3600, "tool_id": TOOL, "contract_digest": DIGEST}
     return Observation(**{**by_name, "success": success, **facts})
 

@@ -186,7 +186,6 @@ def test_what_a_connection_comes_to_has_its_kind(script, kind):
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory):
-    """A certificate that nobody signed."""
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec

@@ -187,7 +187,6 @@ DEEP = "[" * 200_000
 
 
 def ask_for(count: int) -> bytes:
-    """A .npy file that is its header alone."""
     file = io.BytesIO()
     facts = {"descr": "<i4", "fortran_order": False, "shape": (count,)}
     np.lib.format.write_array_header_1_0(file, facts)

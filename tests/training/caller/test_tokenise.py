@@ -43,7 +43,6 @@ def tokenizer(template: str) -> Any:
 
 @pytest.fixture(scope="module")
 def every() -> TrainingSet:
-    """A training set that has a row of every task in its train split."""
     pairs = [pair(server, task) for server in TRAIN_SERVERS for task in TASKS]
     snapshots = [snapshot(server, verb) for server in TRAIN_SERVERS for verb in ("find", "drop")]
     return build_training_set(

@@ -74,7 +74,6 @@ def made() -> TrainingSet:
 
 
 def _make_conversations(pairs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """A clarification, a question and a recovery of one test server's tool."""
     own = next(row for row in pairs if row["tool"] == "find_note")
     named = {name: own[name] for name in ("server_id", "tool", "contract_digest")}
     right = json.loads(own["arguments"])

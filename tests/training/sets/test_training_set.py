@@ -19,7 +19,6 @@ def call(row: Row) -> Row:
 
 
 def more(pairs: list[Row], task: str, name: str, *of: Row, **facts: Any) -> Row:
-    """One more pair of a task, beside the tools of the pairs `of`."""
     offered = json.dumps([row["contract_digest"] for row in of])
     row = {**of[0], "pair_id": f"p1:{name}", "task": task, "instruction": f"Words about {name}."}
     pairs.append({**row, "offered": offered, "contracts": offered, **facts})

@@ -171,7 +171,6 @@ def opened(home: Path) -> Warehouse:
 
 
 def kept_caller(home: Path, name: str, adapter: Path, base: str) -> str:
-    """An adapter under the home's models, with a card as training writes it."""
     folder = home / "models" / name
     shutil.copytree(adapter, folder)
     card: dict[str, Any] = {"role": "caller", "name": name, "base": base, "base_name": base}

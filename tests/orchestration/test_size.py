@@ -25,7 +25,7 @@ BUDGET = {
     "orchestration": (5_723, 36),
     "demo": (2_508, 21),
     "extensions/batch": (1_264, 7),
-    "extensions/bench": (4_688, 22),
+    "extensions/bench": (4_683, 22),
     "extensions/contract_ci": (436, 4),
     "extensions/environments": (1_658, 14),
     "extensions/proxy": (4_157, 17),
@@ -33,8 +33,8 @@ BUDGET = {
     "extensions/recommender": (3_259, 17),
     "extensions/scale": (1_062, 7),
     "extensions/sidecar": (2_187, 12),
-    "extensions/upkeep": (2_354, 14),
-    "tests": (70_012, 422),
+    "extensions/upkeep": (2_351, 14),
+    "tests": (69_999, 422),
     "benchmarks": (5_999, 37),
 }
 

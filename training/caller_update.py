@@ -39,7 +39,7 @@ def plan_update(
     start = find_start(warehouse, base)
     if start is None:
         return CallerUpdate("", list(rows))
-    known_contracts = _read_known_contracts(warehouse)
+    known_contracts = _read_known_contracts(warehouse, start)
     fresh = [row for row in rows if row["contract_digest"] not in known_contracts]
     if not fresh:
         return f"{start[:12]} goes on serving: no contract to learn is new or changed"
@@ -86,10 +86,11 @@ def is_first_set(warehouse: Warehouse) -> bool:
     return len(warehouse.tables.history(TRAINING_SET.name)) <= 1
 
 
-def _read_known_contracts(warehouse: Warehouse) -> set[str]:
-    """Contracts of the set that the last update learnt from, or of the home's first."""
+def _read_known_contracts(warehouse: Warehouse, start: str) -> set[str]:
+    """Contracts of the set that the caller `start` learnt from, or of the home's first: what a
+    refused candidate learnt is learnt again."""
     heads = warehouse.tables.history(TRAINING_SET.name)
-    last = (read_usable_card(warehouse) or {}).get("training_set")
+    last = (read_caller_card(warehouse.home, start) or {}).get("training_set")
     learnt = (head for head in reversed(heads) if head.digest == last)
     head = next(learnt, heads[0] if heads else None)
     if head is None:

@@ -3,12 +3,13 @@
 
 import os
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
 from pydantic import (
     AliasChoices,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     SecretStr,
@@ -56,7 +57,10 @@ class DemoSection(BaseModel):
         default=BASE_PORT, ge=0, le=65_000, description="of the first replica; 0: any free ports"
     )
     scale: Literal["small", "standard", "large"] = "standard"
-    day: Literal[1, 2] = 1
+    # A variable gives text, which a literal of numbers does not take.
+    day: Annotated[
+        Literal[1, 2], BeforeValidator(lambda day: int(day) if day in ("1", "2") else day)
+    ] = 1
 
     def ports(self) -> dict[str, int]:
         return list_ports(self.base_port)

@@ -47,6 +47,7 @@ from training.runtime.model_store import (
     write_job,
 )
 from training.sets.split import TRAIN
+from training.sets.training_set import TRAINING_SET
 from warehouse.storage.files import hash_file
 from warehouse.store import Warehouse
 
@@ -245,6 +246,10 @@ def test_an_update_learns_what_is_new_and_half_as_much_of_the_old(made, tmp_path
     assert len(fresh) == len(made.rows) - len(first)
     assert len(update.rows) - len(fresh) == math.ceil(len(fresh) / 2)
     assert next(at for at, row in enumerate(update.rows) if row not in fresh) == min(2, len(fresh))
+    head = warehouse.tables.head(TRAINING_SET.name)
+    monkeypatch.setattr(caller_update, "read_last_card", lambda *_: {"training_set": head.digest})
+    refused = caller_update.plan_update(warehouse, "b", made.rows, 1)
+    assert refused == update, "what a refused candidate learnt is new to the one that serves"
     small = caller_update.plan_update(warehouse, SMOLLM2, made.rows, 1)
     assert isinstance(small, caller_update.CallerUpdate)
     replayed = [row for row in small.rows if row["contract_digest"] in small.pool]

@@ -43,7 +43,6 @@ def before_list(action: str) -> str:
 
 
 def raw(listed: str) -> str:
-    """Answers `tools/list` with this text for the list of tools, as it stands."""
     text = f'{{"jsonrpc": "2.0", "id": %d, "result": {{"tools": {listed}}}}}\\n'
     return answering(f"os.write(1, ({text!r} % m['id']).replace('\\\\n', chr(10)).encode())")
 

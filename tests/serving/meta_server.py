@@ -203,7 +203,6 @@ class MetaServer:
 
 
 def answering(action: str, asked: list[str], **content: Any) -> Any:
-    """An elicitation callback that answers so, and keeps what it was asked."""
 
     async def answer(_: Any, params: Any) -> types.ElicitResult:
         asked.append(params.message)

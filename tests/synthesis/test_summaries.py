@@ -43,7 +43,6 @@ def say_summary(text: str = TEXT) -> Say:
 def a_model(
     ledger: Ledger, answer: Say | None = None, **settings: Json
 ) -> Iterator[tuple[Callable[[], LLM], list[Json]]]:
-    """A maker of clients of one endpoint, and the requests it received."""
     with openai_endpoint(lambda *_: answer or say_summary()) as served:
         fields = {"model": "m-1", "base_url": served.url, "api_key": "k", "attempts": 1,
                   "timeout_s": 5.0, "usd_in": 1.0, "usd_out": 2.0} | settings  # fmt: skip

@@ -63,7 +63,6 @@ def tables(tmp_path: Path) -> Tables:
 
 @pytest.fixture
 def two_versions(tables: Tables) -> str:
-    """The digest of the first of two old publications."""
     first = publish(tables, 1, days_ago=50)
     publish(tables, 2, days_ago=40)
     return first

@@ -27,7 +27,6 @@ CONFIG = '{"mcpServers": {"a": {"command": "npx", "args": ["-y", "a@1.0.0"]}}}'
 
 @contextmanager
 def serve_pages(page: Callable[[str], Answer], slugs: str = "abcd") -> Iterator[Site]:
-    """A site with one child sitemap and the given server pages."""
 
     def answer(path: str, _: int) -> Answer:
         if path == "/robots.txt":

@@ -247,7 +247,6 @@ HERE = SandboxPolicy(allow_loopback=True)
 
 
 def packed(host: BundleHost, name: str, version: str):
-    """The recipe of a bundle of the demo, served by the host."""
     made = pack(name, version)
     listing = host.listing(name, None)
     host.files[f"/{name}.mcpb"] = made.data

@@ -8,7 +8,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from training.adapter_table import read_last_card
-from training.caller.shipped import FOLDER, GENERAL, REPLAY, find_general_flaw, read_caller_card
+from training.caller.shipped import (
+    GENERAL,
+    REPLAY,
+    find_general_flaw,
+    find_general_folder,
+    read_caller_card,
+)
 from training.caller.smollm2 import find_base_flaw, is_smollm2
 from training.releases.in_service import find_model_in_service
 from training.role import CALLER, is_untrained
@@ -59,8 +65,9 @@ def plan_update(
 
 
 def read_replay() -> list[Row]:
-    """Requests that the shipped caller learnt from, of the corpus, as rows of a training set."""
-    lines = (FOLDER / REPLAY).read_text(encoding="utf-8").splitlines()
+    """Requests that the shipped caller learnt from, as rows of a training set. Raises
+    TrainingFailed where its folder is not as it was built."""
+    lines = (find_general_folder() / REPLAY).read_text(encoding="utf-8").splitlines()
     return [{"messages": None, "task": "single", **json.loads(line)} for line in lines]
 
 

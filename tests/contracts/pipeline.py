@@ -67,11 +67,9 @@ class Pipeline:
         tables.promote(tables.stage(DEPLOYMENTS, DEPLOYMENTS.frame(rows), MARKET), "test", [])
 
     def run_scan(self) -> dict[str, dict[str, Any]]:
-        """Runs the assets up to the firewall; returns each asset's metadata."""
         return self.run([snapshots, findings, clear_contracts], MARKET)
 
     def run_nightly(self) -> dict[str, dict[str, Any]]:
-        """Runs a marketplace's assets from snapshots on; returns each asset's metadata."""
         assets = [snapshots, findings, clear_contracts, contract_vectors, pairs, judgements]
         return self.run(assets, MARKET)
 

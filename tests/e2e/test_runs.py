@@ -191,7 +191,6 @@ def test_a_plan_foresees_what_is_done_in_an_unchanged_world_and_the_launches_of_
 
 
 def contracts_by_unit(runs: Runs) -> dict[str, frozenset[str]]:
-    """Unit of pairs -> every contract that its prompts showed."""
     result: dict[str, frozenset[str]] = {}
     for row in runs.warehouse.tables.read(PAIRS).to_dicts():
         key = f"{row['marketplace']}/{make_unit_key(row)}"

@@ -20,7 +20,7 @@ BUDGET = {
     "assets/vectors": (2_998, 19),
     "assets/synthesis": (10_293, 52),
     "assets/outcomes": (7_860, 41),
-    "training": (12_414, 81),
+    "training": (12_421, 81),
     "serving": (9_013, 42),
     "orchestration": (5_727, 36),
     "demo": (2_508, 21),

@@ -7,6 +7,5 @@ READER = MarkdownIt("commonmark").enable(["table", "strikethrough"])
 
 
 def list_tokens(page: str) -> list[Token]:
-    """Every token of a page, those inside lines too."""
     blocks = READER.parse(page)
     return [item for block in blocks for item in (block, *(block.children or ()))]

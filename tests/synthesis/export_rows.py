@@ -115,7 +115,6 @@ def publish(warehouse: Warehouse, spec: TableSpec, rows: list[dict[str, Any]]) -
 
 
 def published(warehouse: Warehouse, pairs: list[dict[str, Any]] | None = None) -> list[Any]:
-    """Publishes snapshots, pairs and their acceptance; returns the pairs."""
     servers = (*TRAIN_SERVERS, *TEST_SERVERS)
     if pairs is None:
         pairs = [pair(server, task) for server in servers for task in TASKS]

@@ -4,11 +4,14 @@ import importlib
 import shutil
 import subprocess
 import sys
+import tomllib
 
 import pytest
 
 import toolmill
+from assets.vectors.encoders.minilm import GENERAL_FOLDER as ENCODER
 from tests.support.paths import ROOT
+from training.caller.shipped import FOLDER as CALLER
 
 USE = """
 import toolmill, sys
@@ -31,11 +34,18 @@ def test_both_names_are_one_module_and_what_is_not_there_is_an_import_error():
     for name in ("toolmill.nowhere", "toolmill.serving.nowhere"):
         with pytest.raises(ModuleNotFoundError, match=name):
             importlib.import_module(name)
-    assert set(toolmill.PACKAGES) == {path.parent.name for path in ROOT.glob("*/__init__.py")} - {
-        "tests",
-        "benchmarks",
-        "toolmill",
+    others = {"tests", "benchmarks", "toolmill"}
+    assert {path.parent.name for path in ROOT.glob("*/__init__.py")} - others == {
+        *toolmill.PACKAGES
     }
+
+
+def test_the_wheel_holds_every_file_of_the_shipped_models():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    patterns = project["tool"]["setuptools"]["package-data"]["*"]
+    for folder in (CALLER, ENCODER):
+        files = [path for path in folder.rglob("*.*") if "__pycache__" not in path.parts]
+        assert [path.name for path in files if f"*{path.suffix}" not in patterns] == []
 
 
 @pytest.mark.slow

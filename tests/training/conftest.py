@@ -86,7 +86,6 @@ def train_rows(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="session")
 def test_rows(rows):
-    """Rows of servers that nothing is learnt of."""
     return [row for row in rows if row["split"] == UNSEEN_SERVER]
 
 

@@ -28,7 +28,6 @@ NOTHING = {"value": 0.0, "low": 0.0, "high": 0.0, "n": 0}
 
 
 def save_empty_model(home: Path, name: str, role: str = "retriever", **facts: Any) -> str:
-    """A whole model on disk; its name."""
     from safetensors.numpy import save_file
 
     weights = {"w": np.zeros(4, np.float32)}

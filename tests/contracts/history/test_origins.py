@@ -63,7 +63,6 @@ def test_a_fold_goes_on_where_the_last_one_was_kept(warehouse):
 
 
 def fold(tables: Tables) -> list[str]:
-    """The contracts that tools have changed to, after the fold is published."""
     rows, read = changes.fold_changes(tables)
     checks = [{"rule": changes.READ_RULE, "observed": read}]
     tables.promote(tables.stage(changes.CHANGES, changes.CHANGES.frame(rows)), "-", checks)

@@ -122,7 +122,6 @@ def test_a_call_that_fits_and_a_request_without_tools_pass_byte_for_byte(running
 
 
 async def feed(parts: list[bytes], said: str = "weather?", most: int = 10_000) -> list[bytes]:
-    """What is sent on after each event."""
     offer = read_offer({"tools": TOOLS, "messages": [{"role": "user", "content": said}]}, 9)
     assert offer is not None
     stream, reader = MessageStream(CallRepair(offer), most), EventReader(10_000)

@@ -36,7 +36,6 @@ class Faulty:
 
 @contextmanager
 def open_s3(bucket: str) -> Iterator[tuple[Faulty, dict[str, str]]]:
-    """The server with one empty bucket, and the variables by which it is found."""
     import boto3  # pyright: ignore[reportMissingImports]
     from moto.server import DomainDispatcherApplication, create_backend_app  # pyright: ignore[reportMissingImports]
     from werkzeug.serving import make_server  # pyright: ignore[reportMissingImports]

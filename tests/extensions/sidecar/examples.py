@@ -85,7 +85,6 @@ def make_row(kind: str = "wrong_type", **changed: Any) -> RevisionRow:
 
 
 def build_row(facts: dict[str, Any]) -> RevisionRow:
-    """A row of the training side, named by what it holds."""
     return assign_row_id(RevisionRow(**{"row_id": "", "split": "train", "question": "", **facts}))
 
 

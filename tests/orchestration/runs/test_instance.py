@@ -175,7 +175,6 @@ sys.exit(run_until_signalled(command, cwd=here, env=dict(os.environ), patience_s
 
 
 def of_test(folder: Path) -> list[psutil.Process]:
-    """Every process that was given the test's mark in its environment."""
     result = []
     for process in psutil.process_iter():
         try:

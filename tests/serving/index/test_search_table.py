@@ -42,7 +42,6 @@ def make_rows(tools: int) -> list[dict]:
 
 
 def make_source(rows: list[dict]) -> IndexSource:
-    """Every second server has a description."""
     names = {row["server_id"] for row in rows}
     facts = {name: {"name": name[4:], "description": f"Works on {name}"} for name in names}
     return IndexSource(rows, {name: of for name, of in facts.items() if name[-1] in "02468"})

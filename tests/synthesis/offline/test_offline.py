@@ -42,7 +42,6 @@ CONTRACTS = [canonicalize_contract(tool) for tool in ALL]
 
 
 def ask(role: str, schema: type[BaseModel], meta: dict[str, Any], seed: int = 0) -> Any:
-    """One answer through the provider, parsed as its caller would."""
     request = ModelRequest(Role(role), [], schema, seed, meta, 1024)
     completion = asyncio.run(OfflineProvider().answer(request))
     assert completion.model.startswith("offline-")

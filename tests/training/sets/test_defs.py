@@ -60,7 +60,6 @@ def put(warehouse: Warehouse, spec: TableSpec, rows: list[Row]) -> None:
 def run_asset(
     warehouse: Warehouse, snapshots: list[Row], pairs: list[Row], policy: SetPolicy = SetPolicy()
 ) -> dict[str, Any]:
-    """Runs the asset; returns its figures, or {"refused": why}."""
     put(warehouse, CLEAR, snapshots)
     put(warehouse, PAIRS, [{"marketplace": "registry", "index": 0, **row} for row in pairs])
     put(warehouse, JUDGEMENTS, [{**row, "verdict": "accept"} for row in pairs])

@@ -84,7 +84,7 @@ def find_checkpoint_flaw(folder: Path, plan: str = "") -> str | None:
         for name, known in files.items():
             if hash_file(folder / name) != known:
                 return f"{name} is not as it was written"
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         return f"{type(error).__name__}: {error}"
     return None
 

@@ -56,7 +56,7 @@ def test_a_changed_byte_anywhere_is_noticed(tmp_path_factory, at, byte):
 @cases(
     "damage",
     *(lambda weights, _: weights.write_text("at"), lambda weights, _: weights.unlink()),
-    *(lambda _, seal: seal.unlink(), lambda _, seal: seal.write_text("not json")),
+    *(lambda _, seal: seal.unlink(), lambda _, seal: seal.write_text("[" * 100_000)),
 )
 def test_a_damaged_newest_is_passed_over_and_told(tmp_path, damage):
     for step in (1, 2):

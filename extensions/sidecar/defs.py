@@ -66,7 +66,8 @@ def _train_sidecar(step: RoleStep) -> ModelCard | str:
         return "a home's first run trains no sidecar: the repair ladder serves"
     drafts = read_revision_rows(warehouse, TRAIN, settings.rows, candidates=settings.candidates)
     data, base = digest([draft.row_id for draft in drafts]), resolve_base(base)
-    rows, start = list(map(vars, drafts)), find_start(warehouse, base) or ""
+    rows = list(map(vars, drafts))
+    start = (find_start(warehouse, base) if settings.update_tokens else None) or ""
     return train_by_script(
         step, "extensions.sidecar", base, asdict(settings), rows, data=data, start=start
     )

@@ -3,6 +3,7 @@
 import difflib
 import json
 import os
+import re
 import reprlib
 import tomllib
 from collections.abc import Iterator, Mapping
@@ -13,6 +14,7 @@ from pydantic import AliasChoices, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_settings import SettingsError as SourceError
 
+from assets.marketplaces.installed import list_installed
 from orchestration.settings.model import CONFIG, PREFIX, WORKDIR, Settings, config_path
 from orchestration.settings.schema import KEYS, list_extra_names
 from warehouse.errors import UnusableInput
@@ -160,6 +162,9 @@ def _is_json(text: str) -> bool:
 
 
 def _explain_unknown(name: str, candidates: list[str]) -> str:
+    place = re.search(r"marketplaces(?:__|\.)(.+?)(?:__|[.'])", name.lower())
+    if place and place[1] not in list_installed():
+        return f"{name}: no such marketplace; known: {', '.join(list_installed())}"
     near = difflib.get_close_matches(name, candidates, n=1, cutoff=0.5)
     hint = f"did you mean {near[0]}?" if near else "`toolmill settings --all` lists every name"
     return f"{name}: no such setting; {hint}"

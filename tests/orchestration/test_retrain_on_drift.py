@@ -130,7 +130,7 @@ def test_a_changed_setting_of_training_asks_for_retraining(home, instance, monke
     assert "trained on already" in str(tick(instance))
     before = recipe()
     monkeypatch.setenv("TOOLMILL_TRAINING__RETRIEVER__LEARNING_RATE", "0.002")
-    monkeypatch.setenv("TOOLMILL_TRAINING__CALLER__RANK", "8")
+    monkeypatch.setenv("TOOLMILL_TRAINING__CALLER__EPOCHS", "8")
     [request] = tick(instance)
     assert request.run_key == f"{name}/{recipe()}/0/retriever+caller" != f"{name}/{before}/0"
     assert {key.to_user_string() for key in request.asset_selection} == {
@@ -139,7 +139,7 @@ def test_a_changed_setting_of_training_asks_for_retraining(home, instance, monke
         for step in ("adapter", "evaluation", "champion")
     }
     decisions = decide_all(home)
-    for role, setting in (("caller", "rank"), ("retriever", "learning_rate")):
+    for role, setting in (("caller", "epochs"), ("retriever", "learning_rate")):
         why = f"settings changed since the last training: {role}.{setting}"
         assert decisions[role] == RetrainDecision([why])
     assert isinstance(decisions["sidecar"], SkipDecision)

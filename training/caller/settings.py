@@ -4,9 +4,10 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import AfterValidator, ConfigDict, Field, ValidationInfo, field_validator
 from pydantic.dataclasses import dataclass
 
+from assets.vectors.encoders.hub import is_hub_name, split_hub_id
 from training.caller.smollm2 import SMOLLM2, is_smollm2
 from training.runtime.model_store import Positive, Rate, Share, Whole, read_hyper_parameters
 
@@ -52,13 +53,22 @@ class CallerSettings:
     threads: int | None = None
 
 
+def _check_base(base: str) -> str:
+    """A hub id names a commit. Whether a folder is there is seen when it is loaded."""
+    if is_hub_name(base) and not is_smollm2(base):
+        split_hub_id(base)
+    return base
+
+
 @dataclass(frozen=True, config=ConfigDict(extra="forbid"))
 class CallerOptions:
     """What a user sets of the caller: its base, and the hyper-parameters that differ from those of
     its profile (None: as the profile says)."""
 
     base: Annotated[
-        str, Field(description="smollm2, a local folder, or a hub id at a commit (name@commit)")
+        str,
+        AfterValidator(_check_base),
+        Field(description="smollm2, a local folder, or a hub id at a commit (name@commit)"),
     ] = SMOLLM2
     profile: Annotated[
         Literal["mcp-flow", "smollm2"] | None, Field(description="default: by the base")
@@ -82,6 +92,19 @@ class CallerOptions:
         Whole | None, Field(description="most tokens of a packed pass; default: context")
     ] = None
     gradient_checkpointing: bool | None = None
+
+    @field_validator("rank", "alpha")
+    @classmethod
+    def _check_shape(cls, value: int | None, info: ValidationInfo) -> int | None:
+        """Whether an adapter of this shape can go on from the shipped one, where updates do."""
+        shipped = getattr(PROFILES[SMOLLM2], str(info.field_name))
+        goes_on = is_smollm2(info.data.get("base", "")) and info.data.get("profile") != MCP_FLOW
+        if goes_on and value not in (None, shipped):
+            raise ValueError(
+                f"the adapter of smollm2 that trainings go on from has {shipped}; leave it out, or"
+                f" set profile to {MCP_FLOW}: then they start from nothing"
+            )
+        return value
 
     def resolve(self, **common: Any) -> CallerSettings:
         """The hyper-parameters in force; `common`: those that other models share."""

@@ -122,14 +122,15 @@ class NoTraining:
     def launch(self, _context: object, script: str, job: Path) -> dict[str, Any]:
         held = read_job(job)
         assert script == "extensions.sidecar.script"
+        assert bool(held.start) == bool(held.settings["update_tokens"])
         self.rows = [read_row(row) for row in held.rows]
         given = {**FACTS, "training_set": held.training_set}
         save_empty_model(held.home, held.name, "sidecar", **given)
         return {}
 
 
-def run_assets(warehouse: Warehouse, scripts: NoTraining, by_hand: Any = ()) -> dict[str, Any]:
-    options = {"sidecar": SidecarOptions(items=60)}
+def run_assets(warehouse: Warehouse, scripts: Any, by_hand: Any = (), profile: Any = None):
+    options = {"sidecar": SidecarOptions(items=60, profile=profile)}
     trainer = TrainerPolicy(options=options, promotion=PromotionPolicy(by_hand))
     return materialize(ASSETS, warehouse=warehouse, trainer=trainer, scripts=scripts)
 
@@ -143,6 +144,7 @@ def test_a_sidecar_serves_once_it_is_better(warehouse, train_rows, test_rows, po
     found = run_assets(warehouse, scripts)  # the home's first training set
     assert found["sidecar_champion"]["model"] == "ladder"
     monkeypatch.setattr(extensions.sidecar.defs, "is_first_set", lambda _: False)
+    run_assets(warehouse, scripts, profile="mcp-flow")
     found = run_assets(warehouse, scripts)
     assert {row.split for row in scripts.rows} == {TRAIN}
     assert found["sidecar_evaluation"]["copied"] <= 1

@@ -123,6 +123,7 @@ NO_NUMBER = r"in toolmill\.toml\): expected a number \(found '"
     ("home = \n", "", r"toolmill\.toml: not TOML"),
     ("budget_usd = true", "", NO_NUMBER),
     ("[retention]\ndays = false", "", NO_NUMBER),
+    ("", "MARKETPLACES__ACME__ENABLED=1", "ACME__ENABLED: no such marketplace; known: registry"),
     ("", "HOEM=1", "HOEM: no such setting; did you mean TOOLMILL_HOME"),
     ("", "SANDBOX__MEMROY_MB=1", "did you mean TOOLMILL_SANDBOX__MEMORY_MB"),
     ("", "ROLES__GENERATER__MODEL=1", "did you mean TOOLMILL_ROLES__GENERATOR__MODEL"),
@@ -135,6 +136,8 @@ NO_NUMBER = r"in toolmill\.toml\): expected a number \(found '"
     ("", "TRAINING__RETRIEVER__LEARNING_RATE=5", "less than or equal to 1 .found '5'"),
     ("", "TRAINING__RETRIEVER__TOOLS=0", "TRAINING__RETRIEVER__TOOLS.*greater than or equal to 1"),
     ("", "TRAINING__CALLER__LEARNING_RATE=0", "CALLER__LEARNING_RATE.*greater than 0"),
+    ("", "TRAINING__CALLER__BASE=Qwen/Qwen3-0.6B", "CALLER__BASE.*expected Qwen/Qwen3-0.6B@<comm"),
+    ("", "TRAINING__SIDECAR__RANK=8", "RANK.* has 16; leave it out, or set profile to mcp-flow"),
     ("", "TRAINING__PLACE__RUNS_ON=slurm", "'subprocess', 'ray' or 'kubernetes'.*slurm"),
     *(
         ("", f"TRAINING__PLACE__BUCKET=s3://{url}", r"^((?!KEY).)*, expected s3://((?!KEY).)*$")
@@ -288,6 +291,7 @@ def test_policies_carry_what_was_set(monkeypatch):
         "SANDBOX__FETCH_HOSTS": '["files.example:8443"]',
         "MARKETPLACES__MCPSO__MAX_BODY_MB": "0.5", "ROLES__JUDGE__ATTEMPTS": "2",
         "TRAINING__SPLIT__SEEN_TOOLS": "0.2", "TRAINING__CALLER__RANK": "8",
+        "TRAINING__CALLER__PROFILE": "mcp-flow",
         "TRAINING__EVALUATION__ITEMS": "4", "TRAINING__RELEASES__KEEP": "2",
         "TRAINING__ABLATIONS__ROLES": '["caller"]', "TRAINING__DRIFT__MIN_SHARE": "0.5",
         "TRAINING__RETRIEVER__LEARNING_RATE": "0.0002", "TRAINING__RETRIEVER__EPOCHS": "2",

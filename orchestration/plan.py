@@ -73,11 +73,14 @@ class RunPlan:
         if not any(due["listings"] for due in self.due.values()):
             return ["plan: nothing is listed yet, so nothing can be foreseen"]
         calls, usd, minutes = (self.totals[name] for name in ("calls", "usd", "minutes"))
-        lines = [f"plan: {calls:,.0f} effects, {usd:.2f} USD, about {minutes:,.0f} minutes"]
+        lines = [f"plan: effects {calls:,.0f}, {usd:.2f} USD, about {minutes:,.0f} min"]
         for name, due in self.due.items():
             lines.append(f"  {name:<12} " + ", ".join(f"{n:,} {kind}" for kind, n in due.items()))
         for stage in self.stages:
-            figures = f"{stage.calls:>9,} calls {stage.tokens:>12,.0f} tokens {stage.usd:>8.2f} USD"
+            noun = "call " if stage.calls == 1 else "calls"
+            figures = (
+                f"{stage.calls:>9,} {noun} {stage.tokens:>12,.0f} tokens {stage.usd:>8.2f} USD"
+            )
             lines.append(f"  {stage.stage:<14} {figures} {stage.minutes:>7.1f} min  {stage.basis}")
         return lines
 

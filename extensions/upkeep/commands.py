@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from orchestration.cli.terminal import By, fail, print_json, print_line
+from orchestration.cli.terminal import AsJson, By, count_noun, fail, print_json, print_line
 from orchestration.settings.load import load_settings
 from orchestration.settings.sections import derive_policy, get_section
 
@@ -21,12 +21,10 @@ if TYPE_CHECKING:
 
 app = typer.Typer(rich_help_panel="Upkeep")
 
-JSON = typer.Option("--json", help="one JSON object")
-
 
 @app.command()
 def doctor(
-    as_json: Annotated[bool, JSON] = False,
+    as_json: AsJson = False,
     everything: Annotated[
         bool, typer.Option("--all", help="read every blob and vector, not a sample")
     ] = False,
@@ -61,7 +59,8 @@ def doctor(
         print_json({"home": str(home), "healthy": not broken, "checks": rows})
     else:
         notes = sum(len(result.findings) for result in results) - broken
-        print_line(f"{len(results)} checks, {broken} findings, {notes} notes: {home}")
+        counts = count_noun(broken, "finding"), count_noun(notes, "note")
+        print_line(f"{len(results)} checks, {', '.join(counts)}: {home}")
     if broken:
         sys.exit(1)
 
@@ -99,7 +98,7 @@ def _print_result(result: Any) -> None:
 @app.command("gc")
 def collect(
     yes: Annotated[bool, typer.Option("--yes", help="remove it; default: only show it")] = False,
-    as_json: Annotated[bool, JSON] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Show what nothing refers to, or remove it with --yes.
 
@@ -192,7 +191,7 @@ def takedown(
     ] = False,
     by: By = "",
     why: Annotated[str, typer.Option("--why", help="who asked, and why")] = "",
-    as_json: Annotated[bool, JSON] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Take down a server or a tool, lift that again, or list what is taken down."""
     from extensions.upkeep.takedowns import (

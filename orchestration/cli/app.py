@@ -8,6 +8,7 @@ Packages are imported inside each command, so that `toolmill --help` answers at 
 import errno
 import json
 import os
+import re
 import socket
 import sys
 from collections import Counter
@@ -34,7 +35,14 @@ from orchestration.cli import (
     serving,
 )
 from orchestration.cli.crawling import change_demo, open_replicas, require_marketplaces
-from orchestration.cli.terminal import AsJson, fail, print_json, print_line, print_page
+from orchestration.cli.terminal import (
+    AsJson,
+    count_noun,
+    fail,
+    print_json,
+    print_line,
+    print_page,
+)
 from orchestration.settings.load import load_settings
 from orchestration.settings.model import CONFIG, WORKDIR, Settings, config_path
 from warehouse.errors import UnusableInput
@@ -93,7 +101,19 @@ def _is_interrupt(error: BaseException) -> bool:
     return False
 
 
+def _join_help_lines(command: Any) -> None:
+    """Joins the lines of each paragraph, of all commands below too: behind the first paragraph
+    Typer breaks lines where the source does, whatever the terminal's width."""
+    command.help = re.sub(r"(?<!\n)\n(?!\n)", " ", command.help or "")
+    for below in getattr(command, "commands", {}).values():
+        _join_help_lines(below)
+
+
 class OneLineErrors(TyperGroup):
+    def __init__(self, *args: Any, **more: Any) -> None:
+        super().__init__(*args, **more)
+        _join_help_lines(self)
+
     def make_context(self, *args: Any, **more: Any) -> Any:
         with one_line_errors():
             return super().make_context(*args, **more)
@@ -318,8 +338,10 @@ def spend(as_json: AsJson = False) -> None:
         calls, usd = (sum(row[name] for row in rows) for name in ("effects", "usd"))
         tokens = sum(row["prompt_tokens"] + row["completion_tokens"] for row in rows)
         failed = sum(row["effects"] for row in rows if row["status"] == "failed")
-        figures = f"{calls:>9,} calls {tokens:>12,.0f} tokens {usd:>10.4f} USD"
+        of_model = f"{tokens:>12,.0f} tokens" if tokens else f"{'':<19}"
+        noun = "call " if calls == 1 else "calls"
+        figures = f"{calls:>9,} {noun} {of_model} {usd:>10.4f} USD"
         print_line(f"  {stage:<14} {figures}{f'  {failed:,} failed' if failed else ''}")
     losses = Counter((each.stage, each.partition, each.error or "cut off") for each in unknown)
     for (stage, partition, error), count in losses.items():
-        print_line(f"  unknown: {count:,} calls of {stage}, {partition}: {error}")
+        print_line(f"  unknown: {count_noun(count, 'call')} of {stage}, {partition}: {error}")

@@ -6,7 +6,16 @@ from typing import Annotated, Any
 
 import typer
 
-from orchestration.cli.terminal import AsJson, By, Why, fail, print_json, print_line, require_texts
+from orchestration.cli.terminal import (
+    AsJson,
+    By,
+    Why,
+    count_noun,
+    fail,
+    print_json,
+    print_line,
+    require_texts,
+)
 from orchestration.settings.load import load_settings
 
 app = typer.Typer()
@@ -90,7 +99,8 @@ def scan(
             where = f"{finding.rule}  {finding.tool}  {finding.field[:80]}"
             print_line(f"{finding.severity:<6} {where}")
             print_line(f"       {finding.excerpt}")
-        print_line(f"{len(tool_list)} tools, {len(findings)} findings, {high} high")
+        counts = count_noun(len(tool_list), "tool"), count_noun(len(findings), "finding")
+        print_line(f"{', '.join(counts)}, {high} high")
     if high:
         raise typer.Exit(1)
     require_usable(tool_list, tools)

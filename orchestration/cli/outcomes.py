@@ -11,6 +11,7 @@ import typer
 
 from orchestration.cli.terminal import (
     AsJson,
+    count_noun,
     fail,
     print_json,
     print_line,
@@ -178,9 +179,8 @@ def _print_world(row: dict[str, Any]) -> None:
         return
     state = f"unavailable: {row['why']}" if row["why"] else "available"
     print_line(f"{row['name']}  {row['kind']}  {state}")
-    print_line(
-        f"  {row['tools']} tools of {', '.join(row['servers'])}; {len(row['tasks'])} kinds of tasks"
-    )
+    tools, kinds = count_noun(row["tools"], "tool"), count_noun(len(row["tasks"]), "kind")
+    print_line(f"  {tools} of {', '.join(row['servers'])}; {kinds} of tasks")
 
 
 def _print_check(rows: list[dict[str, Any]], problems: list[str], as_json: bool) -> None:

@@ -11,6 +11,7 @@ from orchestration.cli.terminal import (
     AsJson,
     By,
     Why,
+    count_noun,
     fail,
     print_json,
     print_line,
@@ -69,16 +70,18 @@ def champion(
         return
     for name, now, used in rows:
         print_line(f"{name:<10} {now.model[:20]}")
-        if used.notice:
-            print_line(f"{'':<10} {used.notice}")
-        for gate in now.gates:
-            mark = "passed" if gate["passed"] else "FAILED"
-            print_line(f"{'':<10} {mark}  {gate['name']}: {gate['found']}")
-        if now.last_candidate:
-            candidate = now.last_candidate
-            print_line(f"{'':<10} last candidate {candidate['model'][:12]}: {candidate['why']}")
+        last, notes = now.last_candidate, [(used.notice, now.gates)]
+        if last:
+            outcome = f"last candidate {last['model'][:12]}: {last['why']}"
+            notes.append((outcome, [] if last["promoted"] else last["gates"]))
         elif not now.gates:
-            print_line(f"{'':<10} no candidate yet")
+            notes.append(("no candidate yet", []))
+        for note, gates in notes:
+            if note:
+                print_line(f"{'':<10} {note}")
+            for gate in gates:
+                mark = "passed" if gate["passed"] else "FAILED"
+                print_line(f"{'':<10} {mark}  {gate['name']}: {gate['found']}")
 
 
 @release_app.command("list")
@@ -109,7 +112,7 @@ def list_releases(
         print_line(f"{facts['release'][:12]}  {day}  {_name_state(facts):<12}  {models}")
         for flaw in facts["missing"]:
             print_line(f"{'':<14}{flaw}")
-    print_line(f"{len(releases)} releases")
+    print_line(count_noun(len(releases), "release"))
 
 
 def _print_release(home: Path, release: str) -> None:

@@ -1,7 +1,6 @@
 """Commands that look tools up: `index`, `search` and `agent`."""
 
 import asyncio
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,6 +19,7 @@ from orchestration.settings.load import allow_models, load_settings
 from orchestration.settings.model import Settings
 from warehouse.errors import UnusableInput
 from warehouse.extensions import load_hook
+from warehouse.sanitize.untrusted_text import shorten_text
 
 if TYPE_CHECKING:
     from assets.vectors.encoders.embedder import Embedder
@@ -154,7 +154,7 @@ def _print_hits(answer: dict[str, Any]) -> None:
     if answer["no_tool"]:
         print_line(f"no suitable tool (probability of one: {answer['suitable']:.2f}); nearest:")
     for hit in answer["hits"]:
-        description = json.dumps(hit["description"][:90], ensure_ascii=False)[1:-1]
+        description = shorten_text(" ".join(hit["description"].split()), 90, whole_words=True)
         mark = "  [unverified]" if "unverified" in hit["flags"] else ""
         works, share = "", hit["reliability"]
         if share and share["n"]:

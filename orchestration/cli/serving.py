@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from orchestration.cli.terminal import AsJson, fail, log_to_terminal, print_json, print_line
+from orchestration.cli.terminal import (
+    AsJson,
+    count_noun,
+    fail,
+    log_to_terminal,
+    print_json,
+    print_line,
+)
 from orchestration.settings.load import allow_models, load_settings
 from orchestration.settings.model import Settings
 from orchestration.settings.sections import derive_policy
@@ -157,11 +164,11 @@ def log(
             print_json(rows)
             return
         for row in rows:
-            lines = (
-                f"{row['lines']} lines, {row['searches']} searches, {row['queries']} queries kept"
-            )
-            print_line(f"{row['token'] or '-'}  {lines}, {row['first']} to {row['last']}")
-        print_line(f"{len(rows)} tokens")
+            nouns = {"lines": "line", "searches": "search", "queries": "query"}
+            counts = ", ".join(count_noun(row[name], noun) for name, noun in nouns.items())
+            print_line(f"{row['token'] or '-'}  {counts} kept, {row['first']} to {row['last']}")
+        if not rows:
+            print_line("nothing is kept yet")
         return
     try:
         day = None if before is None else date.fromisoformat(before)
@@ -174,6 +181,7 @@ def log(
     if as_json:
         print_json(counts)
         return
-    print_line(f"deleted {counts['deleted']} lines of {counts['files']} files")
+    lines, files = count_noun(counts["deleted"], "line"), count_noun(counts["files"], "file")
+    print_line(f"deleted {lines} of {files}")
     if counts["unreadable"]:
         print_line(f"and {counts['unreadable']} that were cut short, of unknown tokens")

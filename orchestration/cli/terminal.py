@@ -23,6 +23,12 @@ def print_line(text: str, *, err: bool = False) -> None:
     typer.echo(escape_text(text), err=err)
 
 
+def count_noun(count: float, noun: str) -> str:
+    """`1 call`, `1,024 calls`, `2 queries`."""
+    several = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}{'e' * noun.endswith('ch')}s"
+    return f"{count:,.0f} {noun if round(count) == 1 else several}"
+
+
 def print_page(text: str, *, err: bool = False) -> None:
     typer.echo(escape_lines(text), err=err)
 

@@ -20,7 +20,7 @@ from tests.vectors.test_embed import adapter
 from warehouse.errors import UnusableInput
 from warehouse.storage.digest import sha256
 
-ZONES = {"name": "list_zones", "description": "List all time zones"}
+ZONES = {"name": "list_zones", "description": "List all time zones\n\n" + "of a country " * 9}
 
 
 def build(folder: Path, *servers: object) -> Path:
@@ -46,6 +46,7 @@ def test_one_server_with_one_tool_is_an_index(one_tool, tmp_path, strategy):
     asked = [{"instruction": text} for text in ("list time zones", "something else", "時間")]
     file = written(tmp_path / "queries.jsonl", *asked)
     how = ("--queries", file, "--strategy", strategy, "--json")
+    assert run("search", "--index", one_tool, "zones")[1].endswith(" a country of…\n")
     code, out, err = run("search", "--index", one_tool, *how)
     assert code == 0, err
     answers = [json.loads(line)["hits"] for line in out.splitlines()]

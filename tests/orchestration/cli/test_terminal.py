@@ -37,14 +37,14 @@ run = partial(toolmill, "log")
 def test_what_is_remembered_is_told_and_deleted_by_token(outcomes):
     code, out, _ = run()
     assert code == 0
-    assert "ann  2 lines, 1 searches, 1 queries kept" in out
+    assert "ann  2 lines, 1 search, 1 query kept" in out
     assert "\x1b" not in out
     code, out, _ = run("--delete", "--token", "ann", "--json")
     assert (code, json.loads(out)) == (0, {"deleted": 2, "unreadable": 0, "files": 1})
     assert [line["token"] for line in outcomes.read()] == ["bo\x1b[2J"] * 2
-    assert run("--delete", "--query", " Read a  FILE")[1].startswith("deleted 1 lines")
+    assert run("--delete", "--query", " Read a  FILE")[1].startswith("deleted 1 line of")
     assert run("--delete", "--before", "2999-01-01")[0] == 0
-    assert json.loads(run("--json")[1]) == []
+    assert (run()[1], json.loads(run("--json")[1])) == ("nothing is kept yet\n", [])
 
 
 @cases(

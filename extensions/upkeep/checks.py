@@ -34,7 +34,7 @@ from training.releases.in_service import (
 )
 from training.releases.release import ReleaseError, read_current_release, read_release, read_served
 from training.role import list_roles
-from warehouse.home import HomeUnavailable, check_home
+from warehouse.home import POSTGRES, HomeUnavailable, check_home
 from warehouse.item_failure import try_item
 from warehouse.ledger.database import URL, LedgerUnavailable, find_url
 from warehouse.storage.blobs import BlobCorrupt
@@ -354,10 +354,10 @@ def check_takedowns(home: InspectedHome) -> CheckOutcome:
 
 @declare_check("dagster", "its instance answers, and each started run has a process")
 def check_instance(home: InspectedHome) -> CheckOutcome:
-    from orchestration.runs.instance import open_history
+    from orchestration.runs.instance import make_config, open_history
     from warehouse.errors import UnusableInput
-    from warehouse.home import POSTGRES
 
+    make_config()  # as the next run does: without the driver of Postgres, none can start
     folder = Path(os.environ.get("DAGSTER_HOME") or home.state / "dagster")
     if not (folder / "dagster.yaml").is_file():
         return CheckOutcome(0)
@@ -365,9 +365,8 @@ def check_instance(home: InspectedHome) -> CheckOutcome:
         with open_history(folder) as instance:
             findings = list(list_dead_runs(instance, home.now))
             return CheckOutcome(instance.get_runs_count(), findings)
-    except UnusableInput as error:
-        problem, _, fix = str(error).rpartition(": ")
-        return CheckOutcome(1, [CheckFinding(str(folder), problem, fix)])
+    except UnusableInput:
+        raise
     except Exception as error:  # Dagster's storages raise what their databases do
         # The words of a database may hold its password.
         reason = "" if POSTGRES in os.environ else " ".join(str(error).split())[:200]

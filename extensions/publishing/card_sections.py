@@ -24,7 +24,8 @@ Json = Mapping[str, Any]
 UNKNOWN = "unknown"
 
 # name in a card -> (id on the hub, licence)
-_BASES = {"minilm-l6-v2": ("sentence-transformers/all-MiniLM-L6-v2", "apache-2.0")}
+_BASES = {"minilm-l6-v2": ("sentence-transformers/all-MiniLM-L6-v2", "apache-2.0"),
+          "smollm2": (None, "apache-2.0")}  # fmt: skip
 _LICENCES = {"qwen/": "apache-2.0", "meta-llama/llama-3.1": "llama3.1",
              "sentence-transformers/": "apache-2.0"}  # fmt: skip
 
@@ -48,8 +49,8 @@ def get_base_and_licence(model: Json) -> tuple[str | None, str | None]:
     """(id on the hub, licence) of the base; None for what is local or not known."""
     base = str(model.get("base") or "").removeprefix(SENTENCE)
     base = base.partition("@")[0]  # without its commit, its files
-    if base in _BASES:
-        return _BASES[base]
+    if (name := base.partition(":")[0]) in _BASES:  # behind the colon is a digest
+        return _BASES[name]
     segments = base.split("/")
     on_hub = len(segments) == 2 and all(
         part and all(c.isascii() and (c.isalnum() or c in "-_.") for c in part) and part[0] != "."
@@ -203,7 +204,10 @@ def render_data(facts: CardFacts) -> Markdown:
             ],
         ),
         "",
-        Markdown("What it learnt from, pairs by licence of the server and by who wrote them:"),
+        fill_markdown(
+            "Pairs to learn from, by licence of the server and by who wrote them (it learnt {}):",
+            facts.model.get("pairs"),
+        ),
         "",
         fill_markdown("- licences: {}", facts.list_pairs("license", "licences")),
         fill_markdown("- providers: {}", facts.list_pairs("provider", "providers")),

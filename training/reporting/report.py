@@ -118,7 +118,10 @@ def render_champion_part(champions: Sequence[Json], release: Json | None) -> Mar
         if gates:
             passed = sum(bool(gate["passed"]) for gate in gates)
             head = fill_markdown(
-                "Gates of the last {}: {} of {} passed.", each["role"], passed, len(gates)
+                "Gates of the last {}, against the model then in service: {} of {} passed.",
+                each["role"],
+                passed,
+                len(gates),
             )
             lines += [Markdown(""), head, Markdown(""), render_gates_table(gates)]
     return join_markdown("\n", lines)

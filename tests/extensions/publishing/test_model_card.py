@@ -117,7 +117,8 @@ def test_a_caller_s_cells_and_a_sidecar_s_drafts_are_shown(tmp_path):
     text = text_of(tmp_path, summary=summary, gates=[])
     assert "| seen_tool | 10 | hard | 90 | tool_ok | 0.100 [" in text
     assert re.search(r"\| ast_ok \| .* \| – \|", text)
-    assert 'load_caller(Path("var"), "m1")' in text
+    for words in ('load_caller(Path("var"), "m1")', "base: apache-2.0", "(it learnt 4):"):
+        assert words in text
     kinds = {"missing_required": 3, "untouched": 1}
     drafts = {"sources": {"corrupted": 3, "untouched": 1}, "kinds": kinds, "asks": 2}
     lessons = {"rows": 4, "too_long": 1, "drafts": drafts}

@@ -22,7 +22,7 @@ BUDGET = {
     "assets/outcomes": (7_860, 41),
     "training": (12_447, 81),
     "serving": (9_013, 42),
-    "orchestration": (5_785, 36),
+    "orchestration": (5_784, 36),
     "demo": (2_508, 21),
     "extensions/batch": (1_264, 7),
     "extensions/bench": (4_683, 22),

@@ -307,7 +307,7 @@ def test_a_history_in_postgres_is_left_alone_and_told_in_a_line(tmp_path, monkey
     assert is_own_instance(folder, settings.state_path())
     with ExitStack() as held, pytest.raises(UnusableInput, match="set it as it was"):
         commands._open_scope(settings, held)
-    looked = checks.check_instance(health.InspectedHome(tmp_path, settings.state_path()))
+    looked = health.run_check(checks.CHECKS[-1], health.InspectedHome(tmp_path, folder.parent))
     assert [finding.fix.partition(",")[0] for finding in looked.findings] == ["set it as it was"]
     monkeypatch.setenv("DAGSTER_POSTGRES_URL", "postgresql://u:s3cret@db/x")
     assert not is_own_instance(folder, settings.state_path())

@@ -143,12 +143,12 @@ def test_the_night_after_an_evaluation_makes_what_it_granted_and_redoes_nothing(
     model = find_model_in_service(runs.home, CALLER).model
     shared = {"model": model, "phantom": "", "perturbation": "none", "failed": False}
     wrong = {**shared, "ast_ok": False, "called": "[]", "expected": "[]", "task": "single"}
+    pairs = tables.read(PAIRS).filter(task="single", status="ok").unique("pair_id")
     rows = [
         {**wrong, "item_id": row["pair_id"], "server_id": row["server_id"], "tool": row["tool"]}
-        for row in tables.read(PAIRS).filter(task="single", status="ok").to_dicts()
+        for row in pairs.to_dicts()
     ]
-    staged = tables.stage(CALLER_EVALUATION, CALLER_EVALUATION.frame(rows).unique("item_id"))
-    tables.promote(staged, "test", [])
+    tables.promote(tables.stage(CALLER_EVALUATION, CALLER_EVALUATION.frame(rows)), "test", [])
     granted, _ = make_curriculum(runs.warehouse, CurriculumPolicy(tools=4), SetPolicy())
     tables.promote(tables.stage(CURRICULUM, CURRICULUM.frame(granted)), "test", [])
     assert len(granted) == 4

@@ -101,8 +101,7 @@ def test_the_same_world_is_the_same_version_and_has_figures_and_tables():
     figures = defs.compute_figures(second)
     for name in ("servers", "on_several_marketplaces", "servers_gone"):
         assert figures[name] == 1
-    shown = defs.render_tables(second)
-    assert "| 1 | package |" in shown["joined"]
+    assert "| 1 | package |" in defs.render_tables(second)["joined"]
     assert defs.render_tables([])["joined"] == "none"
 
 

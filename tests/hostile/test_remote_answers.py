@@ -1,5 +1,6 @@
 """Untrusted remote servers: answers that mislead or break the protocol, and bodies without end."""
 
+import gzip
 import json
 import threading
 import zlib
@@ -294,18 +295,10 @@ def pack(piece: bytes, head: dict[str, str] | None, call: Call) -> None:
         call.write(packer.compress(piece) + packer.flush(zlib.Z_SYNC_FLUSH))
 
 
-def nothing_packed(call: Call) -> None:
-    """Compressed blocks that decode to nothing, without end."""
-    packer = zlib.compressobj(wbits=31)
-    begin = packer.compress(b"") + packer.flush(zlib.Z_SYNC_FLUSH)
-    flood({**JSON, "Content_Encoding": "gzip"}, b"\x00\x00\x00\xff\xff" * 8000, begin, call)
-
-
-def early_answers(call: Call) -> None:
-    """1xx without end; the client's parser skips them."""
-    write_endlessly(call, b"HTTP/1.1 103 Early Hints\r\nX-A: " + b"y" * 8000 + b"\r\n\r\n")
-
-
+# 1xx without end; the client's parser skips them.
+EARLY = b"HTTP/1.1 103 Early Hints\r\nX-A: " + b"y" * 8000 + b"\r\n\r\n"
+# Compressed blocks that decode to nothing, behind the 10 bytes of gzip's header.
+EMPTY_BLOCKS, HEADER = b"\x00\x00\x00\xff\xff" * 8000, gzip.compress(b"")[:10]
 CHUNKED = {**JSON, "Transfer_Encoding": "chunked"}
 STREAMS = {
     "an endless event": partial(flood, None, CHUNK, b"data: "),
@@ -320,8 +313,8 @@ OVERSIZE = STREAMS | {
     "an endless line": partial(flood, None, CHUNK, b""),
     "a bomb": partial(pack, b" " * (1 << 20), JSON),
     "a bomb of events": partial(pack, b": ping\n" * 150_000, None),
-    "nothing packed": nothing_packed,
-    "early answers": early_answers,
+    "nothing packed": partial(flood, {**JSON, "Content_Encoding": "gzip"}, EMPTY_BLOCKS, HEADER),
+    "early answers": lambda call: write_endlessly(call, EARLY),
     # One byte a chunk, each behind a long chunk extension.
     "tiny chunks": partial(flood, CHUNKED, b"1;" + b"e" * 8000 + b"\r\nx\r\n", b""),
 }

@@ -177,8 +177,7 @@ def test_an_answer_that_is_no_proposal_is_asked_for_once_and_a_lost_endpoint_is_
     kept = market.read()
     assert kept
     market.ask("m-2", "http://127.0.0.1:9/v1", attempts=1)
-    shown = market.explore()
-    assert (shown["not_explored"], market.read()) == (1, kept)
+    assert (market.explore()["not_explored"], market.read()) == (1, kept)
     market.generator = Role("generator")
     assert market.explore()["not_explored"] == 0
 

@@ -189,8 +189,7 @@ def do(m, x):
     say(m, "left")
 calls(do, TOOLS)
 """
-    row = run_one(executing, source)
-    assert row["outcome"] == "useful"
+    assert run_one(executing, source)["outcome"] == "useful"
     for _ in range(100):  # the kernel ends what is left of a namespace a moment after its first
         if not left_running("sleep 7117.5"):
             break

@@ -99,8 +99,7 @@ def test_a_file_that_is_no_secret_is_refused_and_not_quoted(tmp_path, data):
 )
 def test_a_header_that_would_inject_another_is_refused(monkeypatch, name, value):
     monkeypatch.setenv("ACME_TOKEN", value)
-    error = refused(headers={name: "env:ACME_TOKEN"})
-    assert value not in str(error)
+    assert value not in str(refused(headers={name: "env:ACME_TOKEN"}))
 
 
 def test_values_are_in_no_repr_and_without_sources_there_are_none():
@@ -202,8 +201,7 @@ def test_what_holds_no_secret_is_left_as_it_is(value):
 
 @cases("value", "[secret KEY]", "secret KEY", "[redacted]", "secret")
 def test_a_secret_that_stands_in_its_own_label_goes_too(value):
-    clean = Scrubber({"KEY": value}).scrub_text(f"a {value} b")
-    assert value not in clean
+    assert value not in Scrubber({"KEY": value}).scrub_text(f"a {value} b")
 
 
 def test_numbers_keys_parts_of_them_and_tokens_are_found_however_deep():

@@ -217,12 +217,6 @@ def train(
     return dg.materialize([asset], resources=given, raise_on_error=False)
 
 
-def logged(result: dg.ExecuteInProcessResult, warehouse: Warehouse) -> str:
-    [check] = [check for check in result.get_asset_check_evaluations() if not check.passed]
-    assert warehouse.tables.head(check.asset_key.to_user_string()) is None
-    return check.description or ""
-
-
 def test_an_adapter_is_trained_once_published_with_its_losses_and_again_once_it_is_lost(trained):
     [row] = trained.tables.read(make_adapter_table("retriever")).to_dicts()
     assert row["loss_last"] < row["loss_first"]
@@ -246,6 +240,9 @@ def test_a_failed_training_publishes_nothing(
     train_rows, test_rows, pool, warehouse, role, settings, why, capfd
 ):
     fill(warehouse, train_rows, test_rows, pool)
-    log = logged(train(warehouse, role, **settings), warehouse)
+    result = train(warehouse, role, **settings)
+    [check] = [check for check in result.get_asset_check_evaluations() if not check.passed]
+    assert warehouse.tables.head(check.asset_key.to_user_string()) is None
+    log = check.description or ""
     assert "training failed" in log
     assert why in log + capfd.readouterr().err

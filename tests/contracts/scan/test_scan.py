@@ -49,8 +49,7 @@ def _at(tool, field):
 
 @pytest.mark.parametrize("case", LEARNED, ids="{family}-{tool[name]}".format_map)
 def test_a_poisoned_tool_is_caught(case):
-    caught = bool(_rules(case["tool"], HIGH))
-    assert caught is (case["tool"]["name"] not in MISSED)
+    assert bool(_rules(case["tool"], HIGH)) is (case["tool"]["name"] not in MISSED)
 
 
 @pytest.mark.parametrize("case", HONEST, ids=lambda case: case["tool"]["name"])

@@ -3,7 +3,6 @@
 import json
 import os
 import tracemalloc
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +21,10 @@ from warehouse.process_identity import identify_process
 Lines = list[dict[str, Any]]
 
 
-def rename(key: str) -> Callable[[Lines], Lines]:
-    return lambda lines: [{**lines[0], "custom_id": key}, *lines[1:]]
-
-
 def test_results_under_other_ids_are_nobodys_and_their_money_stays_reserved(stage):
     stage.run()
     reserved = stage.ledger.spent() / 4
-    done = stage.end(alter=rename("somebody else's"))
+    done = stage.end(alter=lambda lines: [{**lines[0], "custom_id": "other"}, *lines[1:]])
     assert (done.answered, done.unknown, done.ignored) == (3, 1, 1)
     assert done.problem == "1 without a result, perhaps paid; 1 results under other ids, or twice"
     assert stage.ledger.spent() == pytest.approx(reserved + done.usd, rel=0.05)
@@ -189,17 +184,13 @@ def test_a_file_of_100_mb_is_read_line_by_line(stage):
     assert peak < 60_000_000, "no more than some lines are held"
 
 
-def age(stage: batch_runs.Stage, seconds: float) -> None:
-    [batch] = BatchLedger(stage.ledger).find("sent")
-    facts = {"sent_at": batch.sent_at - seconds, "opened_at": batch.opened_at - seconds}
-    BatchLedger(stage.ledger).save(batch.model_copy(update=facts))
-
-
 def test_a_batch_that_never_ends_is_one_line_and_can_be_let_go_of(stage):
     stage.run()
     reserved = stage.ledger.spent()
     assert stage.harvest().problem == ""
-    age(stage, 27 * 3600)
+    [batch] = BatchLedger(stage.ledger).find("sent")
+    ages = {name: getattr(batch, name) - 27 * 3600 for name in ("sent_at", "opened_at")}
+    BatchLedger(stage.ledger).save(batch.model_copy(update=ages))
     late = stage.harvest()
     assert late.state == "sent"
     assert "still validating 3 h after its window of 24h: toolmill batch --cancel" in late.problem

@@ -34,7 +34,7 @@ from tests.support.batch_endpoint import BatchServer
 from tests.support.openai_endpoint import Say
 from warehouse.ledger.batch_records import BatchRecord
 from warehouse.llm.client import AnswerPending, Role
-from warehouse.llm.roles import ModelRequest, PreparedRequest, prepare_request
+from warehouse.llm.roles import ModelRequest, prepare_request
 
 
 def test_a_run_submits_a_harvest_pays_and_the_next_run_finds_all(stage):
@@ -158,12 +158,8 @@ class InMemory(BatchEndpoint):
         return
 
 
-def prepare(number: int) -> PreparedRequest:
-    messages = [{"role": "user", "content": f"number {number}"}]
-    return prepare_request(ModelRequest(ROLE, messages, Said, 0, {}, 64), "")
-
-
-REQUESTS = [prepare(number) for number in range(KEYS)]
+MESSAGES = [[{"role": "user", "content": f"number {number}"}] for number in range(KEYS)]
+REQUESTS = [prepare_request(ModelRequest(ROLE, each, Said, 0, {}, 64), "") for each in MESSAGES]
 
 
 class World:

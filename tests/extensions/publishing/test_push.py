@@ -66,11 +66,6 @@ def staged(home: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Reposit
     return write_uploads(home, "org/mine", models, tmp_path_factory.mktemp("staged"), pairs)
 
 
-def read_card(upload: RepositoryUpload) -> tuple[dict[str, Any], str]:
-    text = (upload.folder / "README.md").read_text()
-    return yaml.safe_load(text.split("---\n")[1]), text.split("```python\n")[1].split("\n```")[0]
-
-
 def test_each_part_is_a_repository_with_a_real_card_whose_snippet_runs_on_its_files(home, staged):
     assert [(one.repo.removeprefix("org/mine-"), one.kind) for one in staged] == [
         *(("pairs", "dataset"), ("caller", "model"), ("caller-merged", "model"))
@@ -85,7 +80,9 @@ def test_each_part_is_a_repository_with_a_real_card_whose_snippet_runs_on_its_fi
     with torch.inference_mode():
         wanted = adapted(ids).logits
     for upload in staged[1:]:
-        front, snippet = read_card(upload)
+        card = (upload.folder / "README.md").read_text()
+        front = yaml.safe_load(card.split("---\n")[1])
+        snippet = card.split("```python\n")[1].split("\n```")[0]
         assert (front["base_model"], front["datasets"]) == (BASE, ["org/mine-pairs"])
         where = snippet.replace(upload.repo, str(upload.folder)).replace(BASE, str(home / "base"))
         found: dict[str, Any] = {}

@@ -406,8 +406,7 @@ def test_folders_extras_snake_case_names_and_addresses_of_bundles_are_kept():
     address = "https://github.com/a/b/releases/download/v1/b.mcpb"
     bundle = {"registry_type": "mcpb", "identifier": "b", "download_url": address}
     record = {"$schema": schema("2025-07-09"), "name": "a/b", "packages": [bundle]}
-    found = make_server_listing(record, "registry").package
-    assert found.identifier == address
+    assert make_server_listing(record, "registry").package.identifier == address
 
 
 @cases("required", True, None)
@@ -444,5 +443,4 @@ def test_a_switch_of_the_runner_takes_no_value():
 
 @cases("version", "{{VERSION}}", "${VERSION}", "$VERSION", "<<Version>>")
 def test_a_version_that_a_release_fills_in_is_a_place(version):
-    listing = package("npm", "a", version=version)
-    assert listing.flags == ("placeholder", "unpinned")
+    assert package("npm", "a", version=version).flags == ("placeholder", "unpinned")

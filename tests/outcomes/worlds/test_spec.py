@@ -158,8 +158,7 @@ FACTS = {
     ({"replace": "a.txt", "old": "two", "new": "2"}, "a.txt", "one 2"),
 )
 def test_a_change_touches_its_key_and_no_other(change, key, after):
-    result = apply_changes(FACTS, [change])
-    assert result == {**FACTS, key: after}
+    assert apply_changes(FACTS, [change]) == {**FACTS, key: after}
 
 
 def test_what_lies_below_is_copied_moved_and_removed_along():

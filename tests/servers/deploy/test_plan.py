@@ -130,8 +130,7 @@ def test_an_unpinned_server_is_asked_for_each_run_and_launched_when_it_moved(dep
     same = deploy([host.listing("a", GOOD, pinned=False)], first.rows, run_date="n2")
     assert (same.done, len(host.requests)) == ([], 2)
     again = host.listing("a", "serve([tool('c')])", pinned=False)
-    moved = deploy([again], same.rows, run_date="n3")
-    assert moved.rows[0]["n_tools"] == 1
+    assert deploy([again], same.rows, run_date="n3").rows[0]["n_tools"] == 1
 
 
 def test_a_registry_that_is_down_is_asked_again_the_next_time(deploy):

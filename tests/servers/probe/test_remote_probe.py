@@ -71,8 +71,7 @@ def test_the_sdks_server_is_listed_whole(kind, transport):
     assert [resource["uri"] for resource in found.resources] == ["acme://readme"]
     assert found.protocol
     assert (found.peak_mb, found.missed) == (0.0, [])
-    schema = found.tools[0]["inputSchema"]
-    assert schema["properties"]["a"]["type"] == "integer"
+    assert found.tools[0]["inputSchema"]["properties"]["a"]["type"] == "integer"
 
 
 def test_session_id_version_and_headers_go_with_each_request_and_the_session_is_ended():

@@ -35,8 +35,7 @@ def stateless(**more):
             return call.say(status=202)
         if "result" in made and sent != (VERSION, call.asks):
             return refuse(call, -32020, STATUS[-32020], "header mismatch")
-        status = STATUS.get(made.get("error", {}).get("code"), 200)
-        return call.json(made, status)
+        return call.json(made, STATUS.get(made.get("error", {}).get("code"), 200))
 
     return script
 

@@ -213,8 +213,7 @@ def test_a_question_names_two_that_fit(ledger):
 def test_a_recovery_shows_the_objection_of_the_server(ledger):
     row = write_one(ledger, RECOVERY, CLOSE, DESK)
     assert (row["verdict"], row["basis"], row["simulated"]) == ("accept", EXPLORED, False)
-    messages = json.loads(row["messages"])
-    assert messages[2]["content"] == "no ticket T-88x"
+    assert json.loads(row["messages"])[2]["content"] == "no ticket T-88x"
     assert [call.arguments for call in read_goldens(row)] == [CLOSED.arguments]
     silent = ExploredTools([replace(CLOSED, objection=None)])
     assert write_one(ledger, RECOVERY, CLOSE, silent)["simulated"] is True

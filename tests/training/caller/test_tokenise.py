@@ -143,7 +143,8 @@ def test_of_whatever_is_said_the_right_turns_are_learned(first, middle, last, te
     messages = [first, *(one for two in middle for one in two), last]
     turns = render_turns(made, [render_tool_schema(raw_tool("find", "file"))], messages)
     lessons = make_row_lessons(made, turns)
-    assert learned(made, lessons) == [made.decode(_ids(made, text)) for _, text in turns if text]
+    ids = [made(text, add_special_tokens=False)["input_ids"] for _, text in turns if text]
+    assert learned(made, lessons) == [made.decode(one) for one in ids]
     right = [one for one in messages if one["role"] == "assistant" and one.get("weight") != 0]
     assert len(turns) == len(right)
     for (_, text), message in zip(turns, right, strict=True):
@@ -151,10 +152,6 @@ def test_of_whatever_is_said_the_right_turns_are_learned(first, middle, last, te
             assert parse_calls(_MARKS.sub("", text)).calls == [message["tool_calls"][0]["function"]]
         else:
             assert message["content"].strip() in text
-
-
-def _ids(made: Any, text: str) -> list[int]:
-    return made(text, add_special_tokens=False)["input_ids"]
 
 
 @st.composite

@@ -21,6 +21,7 @@ from assets.contracts.snapshot import SNAPSHOTS, build_snapshot, list_malformed
 from assets.synthesis import summaries
 from assets.synthesis.defs import judgements, pairs
 from assets.synthesis.judging import judge as judging
+from assets.synthesis.judging import plan as judging_plan
 from assets.synthesis.judging.trials import ALL, JUDGE_TRIALS
 from assets.synthesis.policy import SynthesisPolicy, TaskShares
 from assets.synthesis.tables import JUDGEMENTS, PAIRS, TASKS
@@ -189,7 +190,10 @@ def test_a_generator_by_batch_publishes_pending_rows_then_writes(honest_root, tm
 
 
 @pytest.mark.slow
-def test_what_was_current_stays_until_the_batch_is_answered(honest_root, tmp_path, server):
+def test_what_was_current_stays_until_the_batch_is_answered(
+    honest_root, tmp_path, server, monkeypatch
+):
+    monkeypatch.setattr(judging_plan, "audit_trial", lambda _: [])  # this judge accepts everything
     market = Batched(open_root(honest_root, tmp_path, fresh=False), server, ("generator", "judge"))
     singles = {name: row for name, row in market.read(PAIRS).items() if row["task"] == "single"}
     verdicts = market.read(JUDGEMENTS)

@@ -212,4 +212,4 @@ def test_the_callers_arms_are_trained_scored_and_told(small_caller, tmp_path):
     assert frame["tool_ok"].null_count() == frame["ast_ok"].null_count() == 0
     table = render_ablation_table(summarise_ablations(rows))
     assert "## Retriever\n`not run`" in table
-    assert "hard - random" in table
+    assert "hard &#45; random" in table

@@ -28,7 +28,7 @@ from assets.contracts.tool_id import ToolId
 from benchmarks.shared_data import read_corpus
 from training.caller.packing import TrainingLesson
 from training.caller.settings import PROFILES
-from training.caller.shipped import FOLDER, GENERAL, REPLAY, WEIGHTS
+from training.caller.shipped import FOLDER, GENERAL, KEPT, REPLAY, WEIGHTS
 from training.caller.smollm2 import PACKAGE, SHA256, SMOLLM2, name_smollm2_base
 from training.caller.tokenise import make_lessons, make_row_lessons
 from training.caller.train import train_on_lessons
@@ -207,19 +207,26 @@ def fit(data: Path, home: Path | None, work: Path) -> dict[str, Any]:
     return train(digest([key, "home" if home else ""]), {"requests": len(requests)}, write, work)
 
 
-def write_replay(data: Path, folder: Path) -> None:
-    """A request of each of 120 training servers, which nightly updates repeat; none with what looks
-    like a secret."""
-    requests = {r.server: r for r in read_requests(data) if not is_test_server(r.server)}
-    rows = []
-    for each in sorted(requests.values(), key=lambda each: digest(each.server)):
-        contract = canonicalize_contract(each.contract)
-        key = {"contract_digest": contract_digest(contract)}
-        call = {"name": contract["name"], "arguments": dict(each.arguments), **key}
-        row = {"pair_id": digest([each.server, each.instruction]), "instruction": each.instruction}
-        rows.append({**row, **key, "calls": [call], "contract": contract})
-    lines = [json.dumps(row) for row in rows if redact_json(row) == row][:120]
-    (folder / REPLAY).write_text("\n".join(lines) + "\n", encoding="utf-8")
+def write_requests(data: Path, folder: Path) -> None:
+    """A request of each of 120 training servers, which nightly updates repeat, and of 60 test
+    servers and other contracts, which they must keep; none with what looks like a secret."""
+    requests = read_requests(data)
+    learnt = [r for r in requests if not is_test_server(r.server)]
+    known = {contract_digest(canonicalize_contract(r.contract)) for r in learnt}
+    other = [r for r in requests if is_test_server(r.server)]  # in no order of difficulty
+    other.sort(key=lambda r: digest(r.instruction))
+    other = [r for r in other if contract_digest(canonicalize_contract(r.contract)) not in known]
+    for name, every, most in ((REPLAY, learnt, 120), (KEPT, other, 60)):
+        rows = []
+        for each in sorted({r.server: r for r in every}.values(), key=lambda r: digest(r.server)):
+            contract = canonicalize_contract(each.contract)
+            key = {"contract_digest": contract_digest(contract)}
+            call = {"name": contract["name"], "arguments": dict(each.arguments), **key}
+            pair = {"pair_id": digest([each.server, each.instruction])}
+            row = {**pair, "instruction": each.instruction, **key}
+            rows.append({**row, "calls": [call], "contract": contract})
+        lines = [json.dumps(row) for row in rows if redact_json(row) == row][:most]
+        (folder / f"{name}.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 def write_shipped(trained: Path, card: Mapping[str, Any], folder: Path, data: Path) -> None:
@@ -228,7 +235,7 @@ def write_shipped(trained: Path, card: Mapping[str, Any], folder: Path, data: Pa
 
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    write_replay(data, folder)
+    write_requests(data, folder)
     weights = load_file(trained / WEIGHTS)
     save_file({name: each.half() for name, each in weights.items()}, folder / WEIGHTS)
     config = json.loads((trained / CONFIG).read_text(encoding="utf-8"))
@@ -245,7 +252,7 @@ def write_shipped(trained: Path, card: Mapping[str, Any], folder: Path, data: Pa
         "lessons": card["lessons"],
         "training": {name: card[name] for name in TRAINED if name in card},
         "libraries": {name: version(name) for name in ("torch", "transformers", "peft")},
-        "files": {name: hash_file(folder / name) for name in (CONFIG, WEIGHTS, REPLAY)},
+        "files": {path.name: hash_file(path) for path in sorted(folder.iterdir())},
     }
     _write_json(folder / MODEL_CARD, facts)
     size = (folder / WEIGHTS).stat().st_size / 1e6

@@ -28,13 +28,7 @@ from assets.vectors.texts import (
     build_tool_fields,
     build_tool_views,
 )
-from benchmarks.router_latency import (
-    SMITHERY,
-    PreparedEmbedder,
-    embed_grown,
-    grow_source,
-    read_rss,
-)
+from benchmarks.router_latency import SMITHERY, PreparedEmbedder, embed_grown, grow_source, read_rss
 from benchmarks.shared_data import SHARED, StoredEmbedder, read_corpus, require_paths, run_alone
 from serving.adhoc import read_source
 from serving.index.build import build_index

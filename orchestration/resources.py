@@ -169,13 +169,13 @@ def _make_warehouse(context: dg.InitResourceContext) -> Warehouse:
     """The stores of one run, tagged with its home where other homes share the Dagster instance."""
     settings = _load_for(context)
     instance, run = context.instance, context.run_id
-    if instance and run and not _is_own(instance, settings):
+    if (
+        instance
+        and run
+        and not is_own_instance(Path(instance.root_directory), settings.state_path())
+    ):
         instance.add_run_tags(run, {HOME_TAG: str(settings.home_path())})
     return open_warehouse(settings, run or "-")
-
-
-def _is_own(instance: dg.DagsterInstance, settings: Settings) -> bool:
-    return is_own_instance(Path(instance.root_directory), settings.state_path())
 
 
 def _make_writer(settings: Settings) -> PairWriter:

@@ -127,11 +127,7 @@ async def run_agent(
     the prompt. Raises BadQuery."""
     limits = limits or AgentLimits()
     session = DiscoverySession(
-        router,
-        k=limits.k,
-        max_rounds=limits.rounds,
-        max_tokens=limits.tokens,
-        allowed=allowed,
+        router, k=limits.k, max_rounds=limits.rounds, max_tokens=limits.tokens, allowed=allowed
     )
     messages = [{"role": "user", "content": task}] if isinstance(task, str) else task
     if not any(str(message.get("content") or "").strip() for message in messages):

@@ -33,9 +33,7 @@ from warehouse.storage.files import write_atomically, write_pointer
 from warehouse.storage.untrusted_files import UnreadableFile, list_files, open_file, read_file
 
 if TYPE_CHECKING:
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import (
-        Ed25519PublicKey,
-    )
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 _WRITTEN = "outcomes"  # part of no release, and read by nobody: earlier versions wrote a log there
 MANIFEST, SIGNATURE = "RELEASE.json", "RELEASE.sig"

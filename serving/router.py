@@ -30,12 +30,7 @@ from serving.ranking.overlays import (
     read_overlay,
 )
 from serving.ranking.query import QueryAnswer, ToolHit, ToolQuery, check_ask, read_ask
-from serving.ranking.signals import (
-    QuerySignals,
-    find_pool,
-    normalise_vector,
-    read_ask_texts,
-)
+from serving.ranking.signals import QuerySignals, find_pool, normalise_vector, read_ask_texts
 from serving.ranking.strategies import (
     BY_NAME,
     RERANKED,

@@ -1,6 +1,5 @@
 """What a nightly update of the caller learns: new and changed contracts, and some of the old."""
 
-import json
 import math
 import random
 from collections.abc import Mapping, Sequence
@@ -12,8 +11,8 @@ from training.caller.shipped import (
     GENERAL,
     REPLAY,
     find_general_flaw,
-    find_general_folder,
     read_caller_card,
+    read_requests,
 )
 from training.caller.smollm2 import find_base_flaw, is_smollm2
 from training.releases.in_service import find_model_in_service
@@ -45,7 +44,7 @@ def plan_update(
     start = find_start(warehouse, base)
     if start is None:
         return CallerUpdate("", list(rows))
-    known_contracts = _read_known_contracts(warehouse, start)
+    known_contracts = read_known_contracts(warehouse, start)
     fresh = [row for row in rows if row["contract_digest"] not in known_contracts]
     if not fresh:
         return f"{start[:12]} goes on serving: no contract to learn is new or changed"
@@ -53,7 +52,7 @@ def plan_update(
     # People write otherwise than the home's templates: with the home's old rows the right calls of
     # 60 requests of the corpus were 1.51 nats less likely after an update, with these .77, and
     # those of 28 requests of new contracts 1.94 and 2.10 nats likelier (one seed).
-    old = read_replay() if is_smollm2(base) else []
+    old = read_requests(REPLAY) if is_smollm2(base) else []
     pool = {row["contract_digest"]: {**row, "split": TRAIN} for row in old}
     old = old or [row for row in rows if row["contract_digest"] not in fresh_digests]
     rng = random.Random(seed)
@@ -62,13 +61,6 @@ def plan_update(
     for place, row in enumerate(replay, 1):
         fresh.insert(place * (_FRESH_PER_OLD + 1) - 1, row)
     return CallerUpdate(start, fresh, pool)
-
-
-def read_replay() -> list[Row]:
-    """Requests that the shipped caller learnt from, as rows of a training set. Raises
-    TrainingFailed where its folder is not as it was built."""
-    lines = (find_general_folder() / REPLAY).read_text(encoding="utf-8").splitlines()
-    return [{"messages": None, "task": "single", **json.loads(line)} for line in lines]
 
 
 def find_start(warehouse: Warehouse, base: str) -> str | None:
@@ -93,7 +85,7 @@ def is_first_set(warehouse: Warehouse) -> bool:
     return len(warehouse.tables.history(TRAINING_SET.name)) <= 1
 
 
-def _read_known_contracts(warehouse: Warehouse, start: str) -> set[str]:
+def read_known_contracts(warehouse: Warehouse, start: str) -> set[str]:
     """Contracts of the set that the caller `start` learnt from, or of the home's first: what a
     refused candidate learnt is learnt again."""
     heads = warehouse.tables.history(TRAINING_SET.name)

@@ -35,14 +35,7 @@ from orchestration.cli import (
     serving,
 )
 from orchestration.cli.crawling import change_demo, open_replicas, require_marketplaces
-from orchestration.cli.terminal import (
-    AsJson,
-    count_noun,
-    fail,
-    print_json,
-    print_line,
-    print_page,
-)
+from orchestration.cli.terminal import AsJson, count_noun, fail, print_json, print_line, print_page
 from orchestration.settings.load import load_settings
 from orchestration.settings.model import CONFIG, WORKDIR, Settings, config_path
 from warehouse.errors import UnusableInput

@@ -113,8 +113,7 @@ def quarantine(
     ] = None,
     hold: Annotated[bool, typer.Option("--hold", help="keep the contract out")] = False,
     release: Annotated[
-        str | None,
-        typer.Option(help="the rule whose finding was read; * lifts a hold as a whole"),
+        str | None, typer.Option(help="the rule whose finding was read; * lifts a hold as a whole")
     ] = None,
     by: By = "",
     why: Why = "",

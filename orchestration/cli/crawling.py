@@ -9,13 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from pydantic import ValidationError
 
-from orchestration.cli.terminal import (
-    AsJson,
-    fail,
-    print_json,
-    print_line,
-    report_lines,
-)
+from orchestration.cli.terminal import AsJson, fail, print_json, print_line, report_lines
 from orchestration.settings.load import SettingsError, explain_errors, load_settings
 from orchestration.settings.model import Settings
 

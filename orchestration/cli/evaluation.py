@@ -87,10 +87,7 @@ def _fail_unanswered(rows: list[dict[str, Any]]) -> None:
 
 
 def load_predictors(
-    settings: Settings,
-    warehouse: "Warehouse",
-    models: list[str],
-    seed: int,
+    settings: Settings, warehouse: "Warehouse", models: list[str], seed: int
 ) -> list["Predictor"]:
     """Who is asked, each loaded now: a name that is none is told before anything is paid."""
     from training.evaluation.baselines import BaselinePredictor

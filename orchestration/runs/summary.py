@@ -86,8 +86,8 @@ def _describe_made(warehouse: Warehouse) -> str:
             f"  listings     {len(listings):>6}   {per_market}",
             f"  catalogue    {len(catalogue):>6}   servers, {len(shared)} on several marketplaces",
             f"  servers      {len(launched):>6}   deployed of {len(deployed)} with a listing",
-            f"  tools        {len(snapshots):>6}   contracts of {_count_servers(snapshots)}"
-            f" servers",
+            f"  tools        {len(snapshots):>6}   contracts of"
+            f" {snapshots['server_id'].n_unique()} servers",
             f"  held         {quarantined:>6}   tools in quarantine (`toolmill quarantine`)",
             f"  listed       {len(claimed):>6}   tools that marketplaces show and nobody launched",
             f"  pairs        {len(pairs):>6}   {len(accepted)} accepted"
@@ -96,10 +96,6 @@ def _describe_made(warehouse: Warehouse) -> str:
             f" {proved} pairs proved by their effect",
         ]
     )
-
-
-def _count_servers(frame: pl.DataFrame) -> int:
-    return frame["server_id"].n_unique()
 
 
 def _name_providers(frame: pl.DataFrame) -> str:

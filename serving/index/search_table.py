@@ -173,10 +173,7 @@ def _create_indexes(table: Any, rows: int, dim: int, words: Mapping[str, Sequenc
     kind = IvfRq if dim >= _BINARY and dim % 8 == 0 else IvfSq
     partitions = max(1, rows // _PARTITION)
     trained = kind(
-        distance_type="dot",
-        num_partitions=partitions,
-        max_iterations=_ROUNDS,
-        sample_rate=_SAMPLE,
+        distance_type="dot", num_partitions=partitions, max_iterations=_ROUNDS, sample_rate=_SAMPLE
     )
     table.create_index("vector", config=trained)
     for field in words:  # terms are cut and stemmed already

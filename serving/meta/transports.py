@@ -40,7 +40,8 @@ async def serve_app(
 ) -> None:
     """Serves until SIGINT or SIGTERM; `ready` gets the bound address. Raises CannotServe."""
     listening = _bind_socket(settings)
-    address = f"http://{_show_host(settings.host)}:{listening.getsockname()[1]}{settings.path}"
+    host = f"[{settings.host}]" if ":" in settings.host else settings.host
+    address = f"http://{host}:{listening.getsockname()[1]}{settings.path}"
     who = f"{len(settings.tokens)} tokens" if settings.tokens else "no tokens: loopback only"
     logger.info("%s serves %s (%s)", name, address, who)
     if ready is not None:
@@ -105,10 +106,6 @@ def _bind_socket(settings: HttpSettings) -> socket.socket:
             f"cannot serve {settings.host}:{settings.port}: {error.strerror or error}; choose"
             " another port, or end what serves there"
         ) from None
-
-
-def _show_host(host: str) -> str:
-    return f"[{host}]" if ":" in host else host
 
 
 def run_stdio(

@@ -3,6 +3,7 @@
 It serves until a home promotes one of its own.
 """
 
+import json
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,8 @@ from warehouse.storage.files import find_file_flaw, read_recipe_file
 GENERAL = "general"
 FOLDER = Path(__file__).parent / "general"
 WEIGHTS = "adapter_model.safetensors"
-REPLAY = "replay.jsonl"  # some of what it learnt from
+REPLAY = "replay"  # some of what it learnt from, in a file of that name
+KEPT = "kept"  # requests of other servers, on which no update may lose
 
 
 def find_general_flaw() -> str | None:
@@ -34,6 +36,12 @@ def find_general_folder() -> Path:
     if flaw := _find_flaw(FOLDER, path.stat().st_mtime_ns if path.exists() else 0):
         raise TrainingFailed(f"general caller: {flaw}; install the package again")
     return FOLDER
+
+
+def read_requests(name: str) -> list[dict[str, Any]]:
+    """Requests that ship, as rows of a training set. Raises TrainingFailed as above."""
+    lines = (find_general_folder() / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()
+    return [{"messages": None, "task": "single", **json.loads(line)} for line in lines]
 
 
 @cache

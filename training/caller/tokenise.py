@@ -41,13 +41,14 @@ def make_lessons(
             if is_budget_spent(lessons, settings.update_tokens):
                 break
             counts["rows"] += 1
-            if not with_results and _holds_results(row):
+            messages = read_messages(row)
+            if not with_results and any(each["role"] == "tool" for each in messages):
                 counts["not_renderable"] += 1
                 continue
             try:
                 rendered = _render_row(row, pool, tokenizer, settings)
             except BadTemplate:
-                if not read_messages(row):
+                if not messages:
                     raise
                 counts["not_renderable"] += 1
                 continue
@@ -98,10 +99,6 @@ def _render_row(
         row, pool, settings.candidates, distractors=settings.distractors, seed=settings.seed
     )
     return fit_prompt(tokenizer, row, candidates, settings.context)
-
-
-def _holds_results(row: Row) -> bool:
-    return any(message["role"] == "tool" for message in read_messages(row))
 
 
 def summarise_tokens(lessons: Sequence[TrainingLesson]) -> dict[str, int]:

@@ -14,7 +14,7 @@ from training.caller.bases import describe_base, find_base_source, load_base
 from training.caller.packing import TrainingLesson, find_row_mixing, pick_attention
 from training.caller.settings import CallerSettings, read_settings
 from training.caller.sft import Report, SftCourse, Tell, run_sft
-from training.caller.shipped import find_caller_folder
+from training.caller.shipped import WEIGHTS, find_caller_folder
 from training.caller.smollm2 import HUB_ID, SMOLLM2, find_base_folder, is_smollm2, name_smollm2_base
 from training.caller.tokenise import build_train_pool, make_lessons
 from training.runtime import checkpoints
@@ -39,7 +39,27 @@ def train_caller(job: TrainingJob, report: Report) -> dict[str, Any]:
     def write(tokenizer: Any) -> tuple[list[TrainingLesson], dict[str, Any]]:
         return make_lessons(job.rows, build_train_pool(job.rows, job.pool), tokenizer, settings)
 
-    return train_on_lessons(job, settings, write, report)
+    def average(adapted: Any, *_: Any) -> dict[str, Any]:
+        average_with_start(adapted, find_caller_folder(job.home, job.start) / WEIGHTS)
+        return {}
+
+    return train_on_lessons(job, settings, write, report, average if job.start else None)
+
+
+def average_with_start(adapted: Any, start: Path) -> None:
+    """Keeps two thirds of what an update changed of the adapter in `start` (WiSE-FT,
+    arXiv 2109.01903).
+
+    On a demo's second day the whole change made right calls of 28 requests of new contracts 2.46
+    nats likelier and those of 60 requests that ship .52 less likely [.12, .95]; .7 of it 2.10
+    likelier, and .13 less likely [-.16, .42]; half of it 1.68, and .02 likelier [-.20, .23].
+    """
+    from peft import get_peft_model_state_dict, set_peft_model_state_dict
+    from safetensors.torch import load_file
+
+    before, after = load_file(start), get_peft_model_state_dict(adapted)
+    kept = {name: before[name].to(each).lerp(each, 2 / 3) for name, each in after.items()}
+    set_peft_model_state_dict(adapted, kept)
 
 
 def train_on_lessons(

@@ -8,17 +8,34 @@ from typing import Any
 
 from assets.contracts.changes import CHANGES
 from assets.contracts.quarantined_tools import read_contracts
+from training.caller.shipped import GENERAL, KEPT, read_caller_card, read_requests
+from training.caller.smollm2 import is_smollm2
+from training.caller_update import read_known_contracts
 from training.evaluation.adapter_predictor import AdapterPredictor
 from training.evaluation.baselines import BaselinePredictor
-from training.evaluation.caller_items import CallerItem, TestPlan, make_fresh_items, make_items
+from training.evaluation.caller_items import (
+    FRESH,
+    CallerItem,
+    TestPlan,
+    make_fresh_items,
+    make_items,
+    make_kept_items,
+)
 from training.evaluation.caller_markdown import as_markdown
 from training.evaluation.caller_score import score_answer
 from training.evaluation.caller_summary import summarise_calls
+from training.evaluation.likelihood import measure_likelihood
 from training.evaluation.phantom import DeadRequest, find_dead_requests
-from training.evaluation.predictor import CannotPredict, PredictionRequest, Predictor
+from training.evaluation.predictor import (
+    CannotPredict,
+    PredictionRequest,
+    Predictor,
+    make_failed_answer,
+)
 from training.evaluation.retriever import NothingToEvaluate
 from training.prompts.render import list_named_tools
-from training.role import BASELINE
+from training.releases.in_service import find_model_in_service
+from training.role import BASELINE, CALLER
 from training.sets.pool import load_pool
 from training.sets.training_set import TRAINING_SET
 from warehouse.progress import Progress, SilentProgress
@@ -60,6 +77,7 @@ def make_prediction_request(item: CallerItem) -> PredictionRequest:
     return PredictionRequest(item.item_id, item.instruction, item.tools, keep, item.before)
 
 
+NOT_ASKED = "not_asked"  # only how likely the right calls are is measured
 _SETS_BACK = 10  # training sets whose requests are looked through for tools that are gone
 
 
@@ -71,7 +89,7 @@ class CallerBench:
     rows: list[dict[str, Any]]
     pool: dict[str, dict[str, Any]]
     dead: list[DeadRequest] = field(default_factory=list)
-    fresh: frozenset[str] = frozenset()  # contracts that the set before did not hold
+    fresh: frozenset[str] = frozenset()  # contracts that the caller in service has not learnt
 
     def make_items_for(self, plan: TestPlan) -> list[CallerItem]:
         items = make_items(self.rows, self.pool, plan, self.dead)
@@ -89,8 +107,10 @@ def load_bench(warehouse: Warehouse) -> CallerBench:
         )
     rows = warehouse.tables.read(TRAINING_SET).to_dicts()
     pool = load_pool(warehouse.home, head.digest)
-    dead, fresh = _find_dead_requests(warehouse, pool), _find_fresh_contracts(warehouse, rows)
-    return CallerBench(head.digest, rows, pool, dead, fresh)
+    serving = find_model_in_service(warehouse.home, CALLER).model
+    known = read_known_contracts(warehouse, serving)
+    fresh = frozenset({row["contract_digest"] for row in rows} - known)
+    return CallerBench(head.digest, rows, pool, _find_dead_requests(warehouse, pool), fresh)
 
 
 def evaluate_candidate(
@@ -122,18 +142,35 @@ def evaluate_candidate(
             notes.append(f"incumbent {name[:12]} was not asked: {error}")
             continue
         ready.append(predictor)
-    return evaluate_predictors(
-        ready, bench.make_items_for(plan or TestPlan()), bench.training_set, progress
-    ), notes
+    items = bench.make_items_for(plan or TestPlan())
+    rows = evaluate_predictors(ready, items, bench.training_set, progress)
+    card = read_caller_card(warehouse.home, candidate) or {}
+    if card.get("start") and candidate != incumbent:
+        # Against the caller that ships too: what an update a night loses unseen would add up.
+        first = [GENERAL] if is_smollm2(card["base"]) else []
+        names = dict.fromkeys([*(predictor.label for predictor in ready), *first])
+        fresh = [item for item in items if item.distractors == FRESH]
+        rows += _add_likelihood(warehouse.home, rows, fresh, [*names], bench.training_set)
+    return rows, notes
 
 
-def _find_fresh_contracts(warehouse: Warehouse, rows: Sequence[Any]) -> frozenset[str]:
-    """Contracts of the current set that the one before it did not hold; none of a first set."""
-    before = warehouse.tables.history(TRAINING_SET.name)[-2:-1]
-    if not before:
-        return frozenset()
-    known_digests = warehouse.tables.read(TRAINING_SET, as_of=before[0].at)["contract_digest"]
-    return frozenset({row["contract_digest"] for row in rows} - set(known_digests))
+def _add_likelihood(
+    home: Path,
+    rows: Sequence[dict[str, Any]],
+    fresh: Sequence[CallerItem],
+    names: Sequence[str],
+    of_set: str,
+) -> list[dict[str, Any]]:
+    """Fills `nats` of the rows of fresh items; returns the rows of the kept requests, unasked."""
+    kept, unasked = make_kept_items(read_requests(KEPT)), make_failed_answer(NOT_ASKED)
+    kept_rows: list[dict[str, Any]] = []
+    for name in names:
+        own = [score_answer(item, unasked, name, of_set) for item in kept]
+        kept_rows += own
+        nats = {} if name == BASELINE else measure_likelihood(home, name, [*fresh, *kept])
+        for row in (*own, *(row for row in rows if row["model"] == name)):
+            row["nats"] = nats.get(row["item_id"])
+    return kept_rows
 
 
 def _find_dead_requests(warehouse: Warehouse, pool: dict[str, dict[str, Any]]) -> list[DeadRequest]:

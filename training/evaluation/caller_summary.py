@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from training.caller.shipped import GENERAL, KEPT
 from training.evaluation.caller_items import FRESH
 from training.evaluation.caller_table import (
     ASK_BACK,
@@ -34,7 +35,8 @@ def summarise_calls(
     servers never trained on, fewest candidates, both sorts of distractors.
     Raises NothingToEvaluate.
     """
-    every, failures = _pair_answered_rows(rows, candidate, incumbent)
+    asked = [row for row in rows if row["distractors"] != KEPT]
+    every, failures = _pair_answered_rows(asked, candidate, incumbent)
     if not every:
         raise NothingToEvaluate(
             f"caller {candidate[:12]}: no item that {incumbent[:24]} answered too"
@@ -67,6 +69,8 @@ def summarise_calls(
         "gate": {
             "gain": measured["ast_ok"]["gain"],
             "fresh": _measure_gain(_filter_pairs(plain, distractors=FRESH)),
+            "fresh_nats": _measure_nats(_filter_pairs(plain, distractors=FRESH)),
+            "kept_nats": _measure_kept(rows, candidate, incumbent),
             "irrelevance": irrelevance["all"]["gain"],
             "phantom": phantom["all"]["gain"],
             "phantom_rate": phantom["all"]["candidate"],
@@ -82,6 +86,19 @@ def _measure_gain(both: Both) -> dict[str, float | int]:
     return measured["gain"] | tools | {name: share["value"] for name, share in shares.items()}
 
 
+def _measure_nats(both: Both) -> dict[str, float | int]:
+    """The gain in the log-likelihood of right calls, where both models' was measured."""
+    measured = [two for two in both if None not in (two[0].get("nats"), two[1].get("nats"))]
+    return _measure_both(measured, "nats")["gain"] | {"tools": len(set(_list_groups(measured)))}
+
+
+def _measure_kept(rows: Iterable[Row], candidate: str, incumbent: str) -> dict[str, float | int]:
+    """Of requests that ship, against the caller that ships, where it was measured."""
+    kept = [{**row, "failed": False} for row in rows if row["distractors"] == KEPT]
+    first = GENERAL if any(row["model"] == GENERAL for row in kept) else incumbent
+    return _measure_nats(_pair_answered_rows(kept, candidate, first)[0])
+
+
 def is_plain(row: Row) -> bool:
     """An item where a call is right and nothing was changed."""
     untouched = row["perturbation"] == UNPERTURBED and not row["phantom"]
@@ -95,12 +112,9 @@ def is_phantom_call(row: Row) -> float:
 
 def _select_head(plain: Both) -> list[tuple[Row, Row]]:
     """The gate's cell."""
-    least = min((ours["candidates"] for ours, _ in plain), default=0)
-    return [
-        two
-        for two in _filter_pairs(plain, candidates=least, split=UNSEEN_SERVER)
-        if two[0]["distractors"] != FRESH
-    ]
+    own = [two for two in plain if two[0]["distractors"] != FRESH]
+    least = min((ours["candidates"] for ours, _ in own), default=0)
+    return _filter_pairs(own, candidates=least, split=UNSEEN_SERVER)
 
 
 def _pair_answered_rows(

@@ -19,12 +19,7 @@ from training.caller.fast_generation import (
 from training.caller.generation import CallGrammar, CallGrammars, generate_completions
 from training.caller.settings import PROFILES
 from training.caller.shipped import WEIGHTS, find_caller_folder, read_caller_card
-from training.caller.smollm2 import (
-    SMOLLM2,
-    is_smollm2,
-    name_smollm2_base,
-    write_smollm2_base,
-)
+from training.caller.smollm2 import SMOLLM2, is_smollm2, name_smollm2_base, write_smollm2_base
 from training.evaluation.predictor import CannotPredict
 from training.prompts.templates import with_pad_token
 from training.runtime.device import is_out_of_memory, pick_device

@@ -13,12 +13,7 @@ import numpy as np
 from assets.columns import read_table_spec
 from assets.synthesis.tables import ONE_CALL
 from assets.vectors.encoders.choose import open_base
-from assets.vectors.encoders.embedder import (
-    BadEmbedder,
-    Embedder,
-    Prompts,
-    embed_queries,
-)
+from assets.vectors.encoders.embedder import BadEmbedder, Embedder, Prompts, embed_queries
 from assets.vectors.encoders.minilm import MiniLM, digest_base, open_general
 from assets.vectors.encoders.weights import BASE, BadAdapter, read_adapter_prompts
 from assets.vectors.index import digest_text, embed_texts
@@ -87,11 +82,7 @@ def read_beginning(home: Path, name: str) -> str:
 
 
 def make_encoder(
-    home: Path,
-    name: str,
-    store: LanceStore,
-    start: str = NONE,
-    untrained: Embedder | None = None,
+    home: Path, name: str, store: LanceStore, start: str = NONE, untrained: Embedder | None = None
 ) -> Encode:
     """`embed(texts, is_query)` of a retriever; tool texts go through the vector store, shared with
     the router's index. `untrained`: what `base` is where trainings start from nothing."""

@@ -111,7 +111,7 @@ def read_champion(home: Path, role: str) -> RoleChampion:
     body = read_current_pointer(home, get_pointer_path(role), _describe_pointer_fix(role))
     if body is not None:
         return _parse_champion(home, role, body)
-    promoted = _find_last_promoted(home, role)
+    promoted = next(iter(list_promoted(home, role)[-1:]), None)
     if promoted is not None and promoted.trained:
         raise PointerBroken(
             f"{home / get_pointer_path(role)}: it is missing, but {CHAMPIONS} names"
@@ -184,10 +184,6 @@ def list_promoted(home: Path, role: str) -> list[RoleChampion]:
         for line in _read_role_history(home, role)
         if "champion" in line
     ]
-
-
-def _find_last_promoted(home: Path, role: str) -> RoleChampion | None:
-    return next(iter(list_promoted(home, role)[-1:]), None)
 
 
 def _describe_pointer_fix(role: str) -> str:

@@ -14,11 +14,7 @@ from training.policies import TrainerPolicy
 from training.releases.champion import read_champion
 from training.releases.release import read_current_release
 from training.reporting.plots import render_curriculum
-from training.reporting.report import (
-    inline_plots,
-    render_ablations,
-    write_report,
-)
+from training.reporting.report import inline_plots, render_ablations, write_report
 from training.role import list_trained_roles
 from training.sets.set_audit import load_manifest
 from warehouse.audit import AuditVerdict

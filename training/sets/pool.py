@@ -34,7 +34,8 @@ class ToolPool(Mapping[str, Contract]):
     `load_pool`, or bare contracts, without server and known twins."""
 
     def __init__(self, entries: Mapping[str, Entry]) -> None:
-        self._contracts = {name: _get_entry_contract(entries[name]) for name in sorted(entries)}
+        entry_of = dict(sorted(entries.items()))
+        self._contracts = {k: e if "name" in e else e["contract"] for k, e in entry_of.items()}
         self._entries = entries
         self._ranked: dict[str, list[str]] = {}
 
@@ -127,10 +128,6 @@ def load_pool(home: Path, training_set: str) -> dict[str, dict[str, Any]]:
             f"{path}: not a pool ({error}); remove the file and materialize training_set again"
         ) from None
     return result
-
-
-def _get_entry_contract(entry: Entry) -> Contract:
-    return entry if "name" in entry else entry["contract"]
 
 
 RANDOM, HARD, MIXED = "random", "hard", "mixed"

@@ -41,6 +41,7 @@ def build_manifest(
     **facts: Any,
 ) -> dict[str, Any]:
     """`facts`: training_set, embedder, lance_version, lance_tag … are kept as they are."""
+    texts = {row["pair_id"]: json.dumps(dict(row), sort_keys=True) for row in rows}
     parts = {split: [row for row in rows if row["split"] == split] for split in SPLITS}
     return {
         **facts,
@@ -59,7 +60,7 @@ def build_manifest(
         "providers": _count_column(rows, "provider"),
         "licences": _count_column(rows, "license"),
         "contracts": dict(contracts),
-        "row_digests": {row["pair_id"]: _digest_row(row) for row in rows},
+        "row_digests": {name: sha256(text.encode()) for name, text in texts.items()},
     }
 
 
@@ -73,11 +74,6 @@ def load_manifest(home: Path, training_set: str) -> dict[str, Any] | None:
     """The manifest of a training set, or None when it was never kept."""
     path = home / "training_sets" / f"{training_set}.json"
     return json.loads(path.read_bytes()) if path.exists() else None
-
-
-def _digest_row(row: Row) -> str:
-    """Of one row, as JSON with sorted keys: it needs no canonical numbers, and there are many."""
-    return sha256(json.dumps(dict(row), sort_keys=True, ensure_ascii=False).encode())
 
 
 def _count_column(rows: Sequence[Row], column: str) -> dict[str, int]:

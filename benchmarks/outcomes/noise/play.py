@@ -95,10 +95,7 @@ def order_candidates(scores: np.ndarray, question: RerankQuestion) -> np.ndarray
 
 
 def order_by_method(
-    stage: NoiseStage,
-    method: RerankMethod,
-    tasks: Sequence[TaskFacts],
-    learnt: int,
+    stage: NoiseStage, method: RerankMethod, tasks: Sequence[TaskFacts], learnt: int
 ) -> list[np.ndarray]:
     """The order of each task's candidates by a method, asked right after so many outcomes."""
     results = []
@@ -134,10 +131,7 @@ def order_by_oracle(stage: NoiseStage, tasks: Sequence[TaskFacts]) -> list[np.nd
 
 
 def value_orders(
-    stage: NoiseStage,
-    tasks: Sequence[TaskFacts],
-    orders: Sequence[np.ndarray],
-    actor: str,
+    stage: NoiseStage, tasks: Sequence[TaskFacts], orders: Sequence[np.ndarray], actor: str
 ) -> np.ndarray:
     """The chance that the actor's choice succeeds at each task, float [tasks]."""
     shares, found = ACTORS[actor], []

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from assets.contracts.canonical import contract_digest
+from assets.contracts.validate import validate_call
 from tests.support.cases import cases
 from tests.training.evaluation.conftest import publish_set
 from tests.training.small_base import make_base, make_rows
@@ -32,6 +33,8 @@ from training.caller.tokenise import build_train_pool, make_lessons
 from training.caller.train import resolve_base, train_caller
 from training.evaluation import adapter_predictor, loaded_model
 from training.evaluation.adapter_predictor import AdapterPredictor, ToolRanking, resolve_model
+from training.evaluation.caller_items import make_kept_items
+from training.evaluation.likelihood import measure_likelihood
 from training.evaluation.predictor import PredictionAnswer, PredictionRequest
 from training.prompts.render import NO_CALL
 from training.releases.in_service import find_model_in_service
@@ -220,15 +223,36 @@ def test_the_baseline_serves_where_no_caller_can(general, tmp_path, monkeypatch,
             write_smollm2_base(tmp_path)
 
 
-def test_an_update_goes_on_from_its_own_shape_only(random_base, trained, trained_home, train_rows):
+def test_an_update_keeps_two_thirds_of_its_change_and_goes_on_from_its_own_shape_only(
+    random_base, trained, trained_home, train_rows, monkeypatch
+):
+    import torch
+    from safetensors.torch import load_file
+
+    def read_weights(name: str) -> dict[str, Any]:
+        return load_file(get_model_folder(trained_home, name) / shipped.WEIGHTS)
+
     def train(**changed: Any) -> dict[str, Any]:
-        job = CALLER, random_base, "set-1", {**SETTINGS, **changed}, train_rows[:8]
+        job = CALLER, random_base, "set-1", {**SETTINGS, **changed}, train_rows[:24]
         _, path = write_job(trained_home, *job, start=trained["name"])
         return train_caller(read_job(path), lambda _: None)
 
+    with monkeypatch.context() as patch:
+        patch.setattr("training.caller.train.average_with_start", lambda *_: None)
+        whole = read_weights(name := train()["name"])
+    shutil.rmtree(get_model_folder(trained_home, name))
     again = train()
-    assert again["start"] == trained["name"] != again["name"]
+    assert again["start"] == trained["name"] != again["name"] == name
     assert again["loss_first"] < trained["loss_first"]
+    before, after = read_weights(trained["name"]), read_weights(name)
+    assert any((whole[part] != before[part]).any() for part in whole)
+    for part, kept in after.items():
+        assert torch.allclose(kept, (before[part] + 2 * whole[part]) / 3, atol=1e-6)
+    items = make_kept_items(
+        [{**row, "contract": json.loads(row["contract"])} for row in train_rows]
+    )
+    nats = [measure_likelihood(trained_home, model, items) for model in (trained["name"], name)]
+    assert sum(nats[0].values()) < sum(nats[1].values()) < 0
     with pytest.raises(TrainingFailed, match=r"does not go on from .*rank, alpha and targets"):
         train(rank=8)
 
@@ -257,11 +281,16 @@ def test_an_update_learns_what_is_new_and_half_as_much_of_the_old(made, tmp_path
     assert not small.pool.keys() & {row["contract_digest"] for row in made.rows}
 
 
-def test_what_updates_repeat_of_the_shipped_caller_can_be_learnt(random_base):
+def test_what_updates_repeat_of_the_shipped_caller_can_be_learnt_and_what_they_keep_is_not_of_it(
+    random_base,
+):
     from transformers import AutoTokenizer
 
-    rows = caller_update.read_replay()
+    rows, kept = shipped.read_requests(shipped.REPLAY), shipped.read_requests(shipped.KEPT)
     assert len({row["pair_id"] for row in rows}) == len(rows) == 120
+    assert len({row["pair_id"] for row in kept}) == len(kept) == 60
+    assert not {row["contract_digest"] for row in kept} & {row["contract_digest"] for row in rows}
+    assert all(validate_call(row["contract"], row["calls"][0]["arguments"]) == [] for row in kept)
     pool = {row["contract_digest"]: {**row, "split": TRAIN} for row in rows}
     assert all(contract_digest(row["contract"]) == row["contract_digest"] for row in rows)
     tokenizer = AutoTokenizer.from_pretrained(random_base)

@@ -59,6 +59,8 @@ from warehouse.store import Warehouse
 
 FIGURES = {"gain": BETTER, "irrelevance": EQUAL, "phantom": EQUAL, "phantom_rate": NOTHING}
 CALLER = {"candidate": "m1", "incumbent": "baseline:bm25+slots", "tools": 30, "servers": 5}
+MORE = {**UNSURE, "tools": MIN_TOOLS}
+FRESH_GAIN, LIKELIER = "gain_on_new_contracts", "likelihood_on_new_contracts"
 numbers = st.floats(-1, 1, allow_nan=False)
 figures = st.tuples(numbers, numbers, numbers, st.integers(1, 500)).map(
     lambda parts: dict(zip(("low", "value", "high"), sorted(parts[:3]), strict=True), n=parts[3])
@@ -119,26 +121,37 @@ def test_one_figure_that_is_not_good_enough_or_was_not_measured_keeps_a_caller_o
     ({"gain": EQUAL, "fresh": UNSURE}, ["gain_on_new_contracts"]),
     ({"gain": WORSE, "fresh": {**BETTER, "tools": MIN_TOOLS}}, ["gain"]),
     ({"gain": EQUAL, "fresh": NOTHING}, ["gain"]),
+    ({"gain": EQUAL, "fresh": MORE, "fresh_nats": BETTER, "kept_nats": EQUAL}, []),
+    ({"gain": EQUAL, "fresh": MORE, "fresh_nats": UNSURE}, ["likelihood_on_new_contracts"]),
+    ({"gain": WORSE, "fresh": {**MORE, "tools": 7}, "fresh_nats": BETTER}, [LIKELIER, "gain"]),
+    ({"gain": EQUAL, "fresh": {**WORSE, "tools": 8}, "fresh_nats": BETTER}, [FRESH_GAIN]),
+    ({"gain": EQUAL, "fresh": MORE, "fresh_nats": BETTER, "kept_nats": WORSE}, ["kept_requests"]),
+    ({"gain": BETTER, "kept_nats": WORSE}, ["kept_requests"]),
 )
 def test_an_update_gains_on_new_contracts_and_does_not_lose_on_the_others(figures, failed):
     gates = check_gates("caller", caller(**figures))
     assert [name for name, fine in passed_by_gate(gates).items() if not fine] == failed
     promoted, why = judge_gates(gates)
     assert promoted == (not failed)
-    main_gate = "gain_on_new_contracts" if figures["gain"] is not BETTER else "gain"
+    main_gate = LIKELIER if "fresh_nats" in figures else FRESH_GAIN
+    main_gate = "gain" if figures["gain"] is BETTER else main_gate
     assert why.startswith(f"the incumbent stays: {failed[0]}:" if failed else main_gate)
 
 
-@given(figures, figures, steps, steps, steps)
-def test_a_caller_with_higher_gains_never_fails_where_a_lower_one_passed(gain, fresh, a, b, c):
+@given(figures, figures, figures, figures, steps, steps, steps)
+def test_a_caller_with_higher_gains_never_fails_where_a_lower_one_passed(
+    gain, fresh, fresh_nats, kept_nats, a, b, c
+):
     def rise(figure: dict) -> dict:
         moves = {"value": a, "low": b, "high": c}
         return {name: value + moves.get(name, 0) for name, value in figure.items()}
 
     fresh = {**fresh, "tools": MIN_TOOLS}
-    if judge_gates(check_gates("caller", caller(gain=gain, fresh=fresh)))[0]:
-        assert judge_gates(check_gates("caller", caller(gain=rise(gain), fresh=fresh)))[0]
-        assert judge_gates(check_gates("caller", caller(gain=gain, fresh=rise(fresh))))[0]
+    every = {"gain": gain, "fresh": fresh, "fresh_nats": fresh_nats, "kept_nats": kept_nats}
+    if judge_gates(check_gates("caller", caller(**every)))[0]:
+        for name, figure in every.items():
+            risen = {**every, name: rise(figure)}
+            assert judge_gates(check_gates("caller", caller(**risen)))[0], name
 
 
 @cases(
@@ -200,17 +213,13 @@ def test_two_models_are_compared_on_the_same_items_of_one_set_or_not_at_all(thei
     assert (gate.passed, found in gate.found) == (fine, True), gate
 
 
-def rename_tool(tool):
-    tool["name"] = "jot_note"
-
-
 def rename_parameter(tool):
     of = tool["inputSchema"]["properties"]
     of["text"] = of.pop("words")
     tool["inputSchema"]["required"] = ["projectKey", "text"]
 
 
-BETWEEN = edited(WRITE, rename_tool)
+BETWEEN = edited(WRITE, lambda tool: tool.update(name="jot_note"))
 NOW = edited(BETWEEN, rename_parameter)
 
 

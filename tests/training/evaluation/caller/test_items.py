@@ -174,6 +174,7 @@ def kept_caller(home: Path, name: str, adapter: Path, base: str) -> str:
     folder = home / "models" / name
     shutil.copytree(adapter, folder)
     card: dict[str, Any] = {"role": "caller", "name": name, "base": base, "base_name": base}
+    card["start"] = "another"
     settings = {"context": 2048, "words": None}
     (folder / "model.json").write_text(json.dumps({**card, "settings": settings}))
     return name
@@ -197,7 +198,9 @@ def test_all_are_asked_the_same_and_a_lost_incumbent_is_told(home, adapter, base
     assert len(caller_table.CALLER_EVALUATION.frame(rows)) == len(rows)
     summary = caller_summary.summarise_calls(rows, mine)
     assert summary["gate"]["gain"]["n"] == summary["n"] > 0
-    assert set(summary["gate"]) == {"gain", "fresh", "irrelevance", "phantom", "phantom_rate"}
+    kept = [row for row in rows if row["model"] == mine and row["distractors"] == "kept"]
+    assert [row["nats"] < 0 for row in kept] == [True] * 60
+    assert summary["gate"]["kept_nats"]["n"] == 0, "the baseline has no likelihood"
     with pytest.raises(predictor.CannotPredict, match="/no/such/base"):
         evaluate_candidate(opened(home), lost, BASELINE, plan)
 

@@ -202,6 +202,19 @@ def test_gates_are_asked_on_unseen_servers_and_nothing_in_common_is_said(rows, i
         evaluate_predictors([BaselinePredictor()], [], "set")
 
 
+def test_what_many_updates_lost_of_shipped_requests_is_measured_from_the_first_caller(rows):
+    def answer(model: str, nats: float) -> list[dict[str, Any]]:
+        kept = {"distractors": "kept", "failed": True, "model": model, "nats": nats}
+        return [{**rows[0], **kept, "item_id": f"k{n}", "text_digest": f"d{n}"} for n in range(9)]
+
+    asked = [*rows, *answer("perfect", -3.0), *answer("memoriser", -2.9)]
+    summary = summarise_calls(asked, "perfect", "memoriser")
+    assert summary["gate"]["kept_nats"]["value"] == pytest.approx(-0.1)
+    summary = summarise_calls([*asked, *answer("general", -1.0)], "perfect", "memoriser")
+    assert summary["gate"]["kept_nats"]["value"] == pytest.approx(-2.0)
+    assert "kept_requests" in {g.name for g in check_gates("caller", summary) if not g.passed}
+
+
 def test_one_who_remembers_names_calls_phantoms_and_falls_under_new_names(rows):
     summary = summarise_calls(rows, "memoriser", "perfect")
     assert summary["ast_ok"]["candidate"]["value"] == 1.0

@@ -1,0 +1,32 @@
+"""How likely a caller finds right calls: that shows a change on fewer requests than they do."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from training.caller.bases import load_caller
+from training.caller.tokenise import make_row_lessons
+from training.evaluation.caller_items import CallerItem
+from training.prompts.render import render_conversation, render_tool_schema
+from training.runtime.device import pick_device
+
+
+def measure_likelihood(home: Path, caller: str, items: Sequence[CallerItem]) -> dict[str, float]:
+    """Item id -> log-likelihood of the right calls in nats, the right tools alone given. Of a
+    request on its own. Raises TrainingFailed where the caller cannot be loaded."""
+    import torch
+
+    device = pick_device("auto")
+    model, tokenizer, _ = load_caller(home, caller, device)
+    model.eval()
+    nats: dict[str, float] = {}
+    with torch.no_grad():
+        for item in items:
+            called = {call["name"] for call in item.expected}
+            schemas = [render_tool_schema(tool) for tool in item.tools if tool["name"] in called]
+            turn = render_conversation(tokenizer, schemas, item.instruction, item.expected)
+            [lesson] = make_row_lessons(tokenizer, [turn])
+            ids = torch.tensor([lesson.ids], device=device)
+            kept = model(ids, logits_to_keep=lesson.learned + 1).logits[0, :-1].float()
+            loss = torch.nn.functional.cross_entropy(kept, ids[0, lesson.start :], reduction="sum")
+            nats[item.item_id] = round(-float(loss), 3)
+    return nats

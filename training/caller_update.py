@@ -17,6 +17,7 @@ from training.caller.shipped import (
 from training.caller.smollm2 import find_base_flaw, is_smollm2
 from training.releases.in_service import find_model_in_service
 from training.role import CALLER, is_untrained
+from training.sets.build import read_known_contracts
 from training.sets.split import TRAIN
 from training.sets.training_set import TRAINING_SET
 from warehouse.json_types import Row
@@ -44,7 +45,8 @@ def plan_update(
     start = find_start(warehouse, base)
     if start is None:
         return CallerUpdate("", list(rows))
-    known_contracts = read_known_contracts(warehouse, start)
+    learnt_set = (read_caller_card(warehouse.home, start) or {}).get("training_set")
+    known_contracts = read_known_contracts(warehouse, learnt_set)
     fresh = [row for row in rows if row["contract_digest"] not in known_contracts]
     if not fresh:
         return f"{start[:12]} goes on serving: no contract to learn is new or changed"
@@ -83,15 +85,3 @@ def read_usable_card(warehouse: Warehouse) -> dict[str, Any] | None:
 def is_first_set(warehouse: Warehouse) -> bool:
     """Whether the home has had no other training set than the current one."""
     return len(warehouse.tables.history(TRAINING_SET.name)) <= 1
-
-
-def read_known_contracts(warehouse: Warehouse, start: str) -> set[str]:
-    """Contracts of the set that the caller `start` learnt from, or of the home's first: what a
-    refused candidate learnt is learnt again."""
-    heads = warehouse.tables.history(TRAINING_SET.name)
-    last = (read_caller_card(warehouse.home, start) or {}).get("training_set")
-    learnt = (head for head in reversed(heads) if head.digest == last)
-    head = next(learnt, heads[0] if heads else None)
-    if head is None:
-        return set()
-    return set(warehouse.tables.read(TRAINING_SET, as_of=head.at)["contract_digest"])

@@ -140,8 +140,7 @@ X, NOTES = "https://github.com/example/x", "https://github.com/example/notes"
     ({"marketplace": "glama", "name": "Example Notes"}, {"name": "Example Notes"}, None),
 )  # fmt: skip
 def test_the_strongest_shared_field_joins_two_listings(one, other, by):
-    second = {"marketplace": "glama", **other}
-    assert joined(listing("a", **one), listing("b", **second)) == by
+    assert joined(listing("a", **one), listing("b", **{"marketplace": "glama", **other})) == by
 
 
 def test_a_gateway_joins_nobody_by_one_url_and_only_equal_paths_of_several():

@@ -39,9 +39,13 @@ def _follow(http: httpx2.Client, path: str, key: str, **query: str) -> Iterator[
         more = {"cursor" if "metadata" in body else "after": cursor}
 
 
+def envelope(http: httpx2.Client, **query: str) -> Iterator[dict[str, Any]]:
+    """Records of the registry and of PulseMCP."""
+    return _follow(http, "/v0.1/servers", "servers", limit="100", **query)
+
+
 def _envelope(http: httpx2.Client) -> list[str]:
-    listed = _follow(http, "/v0.1/servers", "servers", limit="100", version="latest")
-    names = [item["server"]["name"] for item in listed]
+    names = [item["server"]["name"] for item in envelope(http, version="latest")]
     return [name.rpartition("/")[2] for name in names]
 
 

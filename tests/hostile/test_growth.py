@@ -162,8 +162,7 @@ _ROWS = [
 
 @pytest.mark.parametrize(("name", "pump"), _ROWS, ids=lambda value: repr(value))
 def test_a_parser_takes_time_in_proportion(name, pump, tmp_path):
-    parse = PARSERS[name][0]
-    assert measure_growth(lambda text: parse(tmp_path, text), pump) <= MOST
+    assert measure_growth(lambda text: PARSERS[name][0](tmp_path, text), pump) <= MOST
 
 
 # Modules whose texts are cut before they are matched, and to how many characters.

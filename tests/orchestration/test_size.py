@@ -20,9 +20,9 @@ BUDGET = {
     "assets/vectors": (2_998, 19),
     "assets/synthesis": (10_293, 52),
     "assets/outcomes": (7_860, 41),
-    "training": (12_447, 81),
-    "serving": (9_013, 42),
-    "orchestration": (5_784, 36),
+    "training": (12_551, 82),
+    "serving": (8_996, 42),
+    "orchestration": (5_763, 36),
     "demo": (2_508, 21),
     "extensions/batch": (1_264, 7),
     "extensions/bench": (4_683, 22),
@@ -35,7 +35,7 @@ BUDGET = {
     "extensions/sidecar": (2_188, 12),
     "extensions/upkeep": (2_349, 14),
     "tests": (70_000, 422),
-    "benchmarks": (5_999, 37),
+    "benchmarks": (5_994, 37),
 }
 
 

@@ -36,8 +36,7 @@ def make_qwen3(folder: Path) -> Path:
 def make_bert(folder: Path, prompts: dict[str, str] | None = None) -> Path:
     from transformers import BertConfig, BertModel
 
-    config = BertConfig(**_narrow())
-    return _save(folder, BertModel(config), "mean", prompts)
+    return _save(folder, BertModel(BertConfig(**_narrow())), "mean", prompts)
 
 
 def add_dense(model: Path, activation: str = "torch.nn.modules.activation.Tanh") -> Path:

@@ -10,7 +10,6 @@ from assets.contracts.changes import CHANGES
 from assets.contracts.quarantined_tools import read_contracts
 from training.caller.shipped import GENERAL, KEPT, read_caller_card, read_requests
 from training.caller.smollm2 import is_smollm2
-from training.caller_update import read_known_contracts
 from training.evaluation.adapter_predictor import AdapterPredictor
 from training.evaluation.baselines import BaselinePredictor
 from training.evaluation.caller_items import (
@@ -36,6 +35,7 @@ from training.evaluation.retriever import NothingToEvaluate
 from training.prompts.render import list_named_tools
 from training.releases.in_service import find_model_in_service
 from training.role import BASELINE, CALLER
+from training.sets.build import read_known_contracts
 from training.sets.pool import load_pool
 from training.sets.training_set import TRAINING_SET
 from warehouse.progress import Progress, SilentProgress
@@ -77,6 +77,7 @@ def make_prediction_request(item: CallerItem) -> PredictionRequest:
     return PredictionRequest(item.item_id, item.instruction, item.tools, keep, item.before)
 
 
+Rows = Sequence[dict[str, Any]]
 NOT_ASKED = "not_asked"  # only how likely the right calls are is measured
 _SETS_BACK = 10  # training sets whose requests are looked through for tools that are gone
 
@@ -108,7 +109,8 @@ def load_bench(warehouse: Warehouse) -> CallerBench:
     rows = warehouse.tables.read(TRAINING_SET).to_dicts()
     pool = load_pool(warehouse.home, head.digest)
     serving = find_model_in_service(warehouse.home, CALLER).model
-    known = read_known_contracts(warehouse, serving)
+    learnt_set = (read_caller_card(warehouse.home, serving) or {}).get("training_set")
+    known = read_known_contracts(warehouse, learnt_set)
     fresh = frozenset({row["contract_digest"] for row in rows} - known)
     return CallerBench(head.digest, rows, pool, _find_dead_requests(warehouse, pool), fresh)
 
@@ -155,11 +157,7 @@ def evaluate_candidate(
 
 
 def _add_likelihood(
-    home: Path,
-    rows: Sequence[dict[str, Any]],
-    fresh: Sequence[CallerItem],
-    names: Sequence[str],
-    of_set: str,
+    home: Path, rows: Rows, fresh: Sequence[CallerItem], names: Sequence[str], of_set: str
 ) -> list[dict[str, Any]]:
     """Fills `nats` of the rows of fresh items; returns the rows of the kept requests, unasked."""
     kept, unasked = make_kept_items(read_requests(KEPT)), make_failed_answer(NOT_ASKED)

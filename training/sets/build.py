@@ -109,6 +109,17 @@ def make_set(
     )
 
 
+def read_known_contracts(warehouse: Warehouse, learnt_set: str | None) -> set[str]:
+    """Contracts of the set that a caller learnt from, or of the home's first: what a refused
+    candidate learnt is learnt again."""
+    heads = warehouse.tables.history(TRAINING_SET.name)
+    learnt = (head for head in reversed(heads) if head.digest == learnt_set)
+    head = next(learnt, heads[0] if heads else None)
+    if head is None:
+        return set()
+    return set(warehouse.tables.read(TRAINING_SET, as_of=head.at)["contract_digest"])
+
+
 def find_too_few_servers(warehouse: Warehouse) -> str | None:
     """Why a home is no place to train in: one server is all that was ever listed, as of one's own,
     so that there is nothing to choose between. None where it is one, or once had a set."""

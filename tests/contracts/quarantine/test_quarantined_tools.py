@@ -151,8 +151,7 @@ def test_a_hold_counts_at_once_and_a_release_with_the_next_publication(pipeline)
     pipeline.decide("released", GOOD)
     assert GOOD not in keys(read_clear(pipeline.warehouse))
     pipeline.run([clear_contracts], MARKET)
-    after = pipeline.warehouse.tables.head(CLEAR.name, MARKET)
-    assert after.digest == before.digest
+    assert pipeline.warehouse.tables.head(CLEAR.name, MARKET).digest == before.digest
 
 
 def test_a_finding_of_another_marketplace_about_the_same_contract_holds_it_here(pipeline):

@@ -215,5 +215,4 @@ def test_the_action_gives_secrets_to_no_fork_and_puts_no_expression_into_a_scrip
     same = "github.event.pull_request.head.repo.full_name == github.repository && "
     assert environment["SECRETS"].removeprefix("${{ ").startswith(same)
     assert not any("secrets." in str(value) for value in environment.values())
-    read = (ACTION / "compare.sh").read_text()
-    assert all(name in read for name in environment)
+    assert all(name in (ACTION / "compare.sh").read_text() for name in environment)

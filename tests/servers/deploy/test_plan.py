@@ -119,8 +119,7 @@ def test_one_recipe_of_two_marketplaces_is_launched_once(deploy, host, warehouse
     listing = host.listing("a", GOOD)
     first = deploy([listing, listing.model_copy(update={"native_id": "z"})])
     assert [row["listing_id"] for row in first.rows] == ["registry:a"]
-    other = deploy([listing.model_copy(update={"marketplace": "mcpso"})])
-    assert other.rows[0]["n_tools"] == 2
+    assert deploy([listing.model_copy(update={"marketplace": "mcpso"})]).rows[0]["n_tools"] == 2
     edited = listing.model_copy(update={"description": "New words.", "updated_at": "2026-01-01"})
     assert (deploy([edited], first.rows, run_date="n2").done, _deploys(warehouse)) == ([], 1)
 

@@ -142,7 +142,7 @@ RETRIEVER_ASSETS = RoleAssets(
     RETRIEVER_EVALUATION,
     _evaluate_retriever,
     summarise_recall,
-    "The best retriever so far; a candidate must be better beyond its interval.",
+    "The best retriever so far; a candidate must be better by its whole interval.",
 )
 CALLER_ASSETS = RoleAssets(
     CALLER,

@@ -48,7 +48,8 @@ def judge_gates(gates: Sequence[PromotionGate]) -> tuple[bool, str]:
     if not gates:
         return False, "the incumbent stays: nothing was measured"
     main_gate = next((gate for gate in gates if gate.name in _MAIN_GATES), gates[0])
-    return True, f"{main_gate.name} {main_gate.found}: better beyond its interval, all gates passed"
+    found = f"{main_gate.name} {main_gate.found}"
+    return True, f"{found}: the whole interval is above zero, all gates passed"
 
 
 def as_rows(gates: Iterable[PromotionGate | Json]) -> list[dict[str, Any]]:
@@ -164,7 +165,7 @@ def check_caller_gates(summary: Json) -> list[PromotionGate]:
         # An update of a night gains on what it learnt; the frozen items must not lose.
         gains = [*_check_new_contracts(figures), check_no_worse(figures.get("gain"), "gain")]
     if kept := _get_measured_figure(figures.get("kept_nats")):
-        facts = kept["high"] >= 0, describe_figure(kept), "an interval not wholly below zero"
+        facts = kept["high"] >= 0, describe_figure(kept), "an interval (nats) not wholly below 0"
         gains.append(PromotionGate("kept_requests", *facts))
     return [
         *gains,
@@ -180,7 +181,7 @@ def _check_new_contracts(figures: Json) -> list[PromotionGate]:
     right = check_gain(figures["fresh"], "gain_on_new_contracts")
     likelier = check_gain(figures.get("fresh_nats"), "likelihood_on_new_contracts")
     few = figures["fresh"].get("tools", 0) < MIN_TOOLS  # one tool's interval is a point
-    needed = f"{likelier.needed}, of at least {MIN_TOOLS} tools"
+    needed = f"{likelier.needed} (nats), of at least {MIN_TOOLS} tools"
     if not _get_measured_figure(figures.get("fresh_nats")):
         return [replace(right, passed=right.passed and not few, needed=needed)]
     no_fewer = figures["fresh"]["value"] >= 0

@@ -20,7 +20,7 @@ BUDGET = {
     "assets/vectors": (2_998, 19),
     "assets/synthesis": (10_293, 52),
     "assets/outcomes": (7_860, 41),
-    "training": (12_550, 82),
+    "training": (12_551, 82),
     "serving": (8_996, 42),
     "orchestration": (5_763, 36),
     "demo": (2_508, 21),

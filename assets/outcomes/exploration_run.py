@@ -92,10 +92,7 @@ def explore_servers(
 
 
 def plan_explorations(
-    warehouse: Warehouse,
-    name: str,
-    executor: ExecutionSetup,
-    proposer: CallProposer | None = None,
+    warehouse: Warehouse, name: str, executor: ExecutionSetup, proposer: CallProposer | None = None
 ) -> list[ExplorationJob]:
     """The launched servers of a marketplace with clear tools that may be called in a world."""
     networked = [key for key, item in executor.policy.grants.items() if item.has_network]

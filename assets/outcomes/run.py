@@ -8,12 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from assets.outcomes.environment import ServerInWorld, digest_task, digest_world, open_server
-from assets.outcomes.execution import (
-    EXECUTION_VERSION,
-    CallExecution,
-    WatchedCall,
-    watch_call,
-)
+from assets.outcomes.execution import EXECUTION_VERSION, CallExecution, WatchedCall, watch_call
 from assets.outcomes.outcome import REFUSED, TIMEOUT
 from assets.outcomes.policy import ExecutionPolicy
 from assets.outcomes.proof import (

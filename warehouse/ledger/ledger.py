@@ -8,12 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from warehouse.ledger.attempts import (
-    AttemptLog,
-    EffectAttempt,
-    EffectOutcome,
-    sum_spent,
-)
+from warehouse.ledger.attempts import AttemptLog, EffectAttempt, EffectOutcome, sum_spent
 from warehouse.ledger.database import LedgerDatabase, LedgerUnavailable
 from warehouse.storage.blobs import Blobs
 

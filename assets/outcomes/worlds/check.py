@@ -54,11 +54,7 @@ def check_resets(world: WorldSpec, place: Path) -> dict[str, Any]:
 
 
 async def prove_tasks(
-    world: WorldSpec,
-    fit: ServerFit,
-    policy: DeployPolicy,
-    ledger: Ledger,
-    run_date: str,
+    world: WorldSpec, fit: ServerFit, policy: DeployPolicy, ledger: Ledger, run_date: str
 ) -> dict[str, Any]:
     """Runs each task's reference calls on one real server, and its perturbed calls. Every outcome
     is a row: `provable` where the reference passes and every perturbed call is caught."""

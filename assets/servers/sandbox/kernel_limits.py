@@ -52,10 +52,7 @@ MODES: ModeCalls = {
     "creat": (85, None, 1),
 }  # fmt: skip
 # (numbers, the argument that is the flags; the mode follows, and counts where a file is made).
-OPENS: ModeCalls = {
-    "open": (2, None, 1),
-    "openat": (257, 56, 2),
-}
+OPENS: ModeCalls = {"open": (2, None, 1), "openat": (257, 56, 2)}
 SET_ID = 0o6000
 _CREATES = 0o100 | 0o20000000  # O_CREAT, O_TMPFILE
 _TERMINAL = (0x5412, 0x541C)  # TIOCSTI, TIOCLINUX: typing into a terminal

@@ -17,11 +17,7 @@ from assets.contracts.tool_id import ToolId
 from assets.synthesis.judging.judge import judge
 from assets.synthesis.policy import SynthesisPolicy
 from assets.synthesis.tables import GoldenCall, make_single_row
-from assets.synthesis.verify.filters import (
-    compute_cosines,
-    find_nearer_siblings,
-    make_echo_finding,
-)
+from assets.synthesis.verify.filters import compute_cosines, find_nearer_siblings, make_echo_finding
 from assets.synthesis.verify.pair_checks import PairFinding
 from assets.synthesis.verify.rules import decide, verify
 from warehouse.errors import UnusableInput

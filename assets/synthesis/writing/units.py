@@ -335,12 +335,7 @@ def draws_task(row: Row, task: str, share: float) -> bool:
 
 
 def _make_unit(
-    task: str,
-    row: Row,
-    book: PartnerBook,
-    near: Near,
-    policy: SynthesisPolicy,
-    chosen: bool,
+    task: str, row: Row, book: PartnerBook, near: Near, policy: SynthesisPolicy, chosen: bool
 ) -> WritingUnit | None:
     share = 1.0 if task == SINGLE else getattr(policy.tasks, task)
     if not share or not (chosen or draws_task(row, task, share)):

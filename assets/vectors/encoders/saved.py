@@ -15,12 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from assets.vectors.encoders.embedder import (
-    BadEmbedder,
-    Embedder,
-    SavableEmbedder,
-    read_prompts,
-)
+from assets.vectors.encoders.embedder import BadEmbedder, Embedder, SavableEmbedder, read_prompts
 from assets.vectors.encoders.session import FP32, MODEL, TOKENIZER, OnnxEncoder, count_cores
 from assets.vectors.encoders.weights import ADAPTER_FILES
 from warehouse.storage.digest import sha256

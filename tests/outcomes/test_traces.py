@@ -275,8 +275,7 @@ def test_a_secret_of_no_known_form_that_is_named_in_a_sentence_is_not_kept(home,
     log.keep_trace("ann", words, facts, words)
     assert secret not in log.traces.list_files()[0].read_text()
     path = write_claude(tmp_path / "t.jsonl", USEFUL, f"{ASK}, {words}")
-    figures = import_traces(home, [path], None, "test")
-    assert figures["left_out"] == {"a secret stands in it": 1}
+    assert import_traces(home, [path], None, "test")["left_out"] == {"a secret stands in it": 1}
     assert redact_prose(ASK) == ASK
 
 

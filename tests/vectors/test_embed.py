@@ -72,8 +72,7 @@ def torch_vectors(texts: list[str], model: object = None) -> np.ndarray:
     with torch.no_grad():
         hidden = model(**fed).last_hidden_state  # pyright: ignore[reportCallIssue]
     mask = fed["attention_mask"].unsqueeze(-1)
-    pooled = torch.nn.functional.normalize((hidden * mask).sum(1) / mask.sum(1), dim=-1)
-    return pooled.numpy()
+    return torch.nn.functional.normalize((hidden * mask).sum(1) / mask.sum(1), dim=-1).numpy()
 
 
 def test_vectors_are_those_of_the_torch_model_and_do_not_depend_on_the_batch(encoder):

@@ -16,7 +16,7 @@ GENERAL = "general"
 FOLDER = Path(__file__).parent / "general"
 WEIGHTS = "adapter_model.safetensors"
 REPLAY = "replay"  # some of what it learnt from, in a file of that name
-KEPT = "kept"  # requests of other servers, on which no update may lose
+KEPT = "kept"  # requests of other servers, on which updates are measured
 
 
 def find_general_flaw() -> str | None:

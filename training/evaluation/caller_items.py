@@ -42,7 +42,7 @@ class TestPlan:
     perturbations: int = 20
     irrelevance: int = 30
     phantom: int = 30
-    fresh: int = 32  # requests of contracts that the training set before did not hold
+    fresh: int = 32  # requests of contracts that the caller in service has not learnt
     seeds: tuple[int, ...] = (0,)
 
     def limit_items(self, n: int) -> "TestPlan":

@@ -33,8 +33,10 @@ from training.evaluation.predictor import (
 )
 from training.evaluation.retriever import NothingToEvaluate
 from training.prompts.render import list_named_tools
+from training.prompts.templates import BadTemplate
 from training.releases.in_service import find_model_in_service
 from training.role import BASELINE, CALLER
+from training.runtime.model_store import TrainingFailed
 from training.sets.build import read_known_contracts
 from training.sets.pool import load_pool
 from training.sets.training_set import TRAINING_SET
@@ -131,7 +133,11 @@ def evaluate_candidate(
     bench = load_bench(warehouse)
     ready: list[Predictor] = [BaselinePredictor()]
     notes = []
-    for name in dict.fromkeys([incumbent, candidate]):
+    card = read_caller_card(warehouse.home, candidate) or {}
+    is_update = bool(card.get("start")) and candidate != incumbent
+    # Against the caller that ships too: what an update a night loses unseen would add up.
+    first = [GENERAL] if is_update and is_smollm2(card["base"]) else []
+    for name in dict.fromkeys([incumbent, candidate, *first]):
         if name == BASELINE:
             continue
         # A model in service is asked most of its requests again each night.
@@ -146,26 +152,28 @@ def evaluate_candidate(
         ready.append(predictor)
     items = bench.make_items_for(plan or TestPlan())
     rows = evaluate_predictors(ready, items, bench.training_set, progress)
-    card = read_caller_card(warehouse.home, candidate) or {}
-    if card.get("start") and candidate != incumbent:
-        # Against the caller that ships too: what an update a night loses unseen would add up.
-        first = [GENERAL] if is_smollm2(card["base"]) else []
-        names = dict.fromkeys([*(predictor.label for predictor in ready), *first])
+    if is_update:
+        names = [predictor.label for predictor in ready]
+        ready.clear()  # their memory
         fresh = [item for item in items if item.distractors == FRESH]
-        rows += _add_likelihood(warehouse.home, rows, fresh, [*names], bench.training_set)
+        try:
+            rows += _add_likelihood(warehouse.home, rows, fresh, names, str(card["base"]))
+        except (TrainingFailed, BadTemplate) as error:
+            notes.append(f"likelihood was not measured: {' '.join(str(error).split())}")
     return rows, notes
 
 
 def _add_likelihood(
-    home: Path, rows: Rows, fresh: Sequence[CallerItem], names: Sequence[str], of_set: str
+    home: Path, rows: Rows, fresh: Sequence[CallerItem], names: Sequence[str], base: str
 ) -> list[dict[str, Any]]:
-    """Fills `nats` of the rows of fresh items; returns the rows of the kept requests, unasked."""
+    """Fills `nats` of fresh items, of callers of one base; returns the kept requests as rows."""
     kept, unasked = make_kept_items(read_requests(KEPT)), make_failed_answer(NOT_ASKED)
     kept_rows: list[dict[str, Any]] = []
     for name in names:
-        own = [score_answer(item, unasked, name, of_set) for item in kept]
+        own = [score_answer(item, unasked, name, rows[0]["training_set"]) for item in kept]
         kept_rows += own
-        nats = {} if name == BASELINE else measure_likelihood(home, name, [*fresh, *kept])
+        same = (read_caller_card(home, name) or {}).get("base") == base
+        nats = measure_likelihood(home, name, [*fresh, *kept]) if same else {}
         for row in (*own, *(row for row in rows if row["model"] == name)):
             row["nats"] = nats.get(row["item_id"])
     return kept_rows

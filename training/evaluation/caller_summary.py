@@ -71,6 +71,7 @@ def summarise_calls(
             "fresh": _measure_gain(_filter_pairs(plain, distractors=FRESH)),
             "fresh_nats": _measure_nats(_filter_pairs(plain, distractors=FRESH)),
             "kept_nats": _measure_kept(rows, candidate, incumbent),
+            "since_shipped": _measure_since_shipped(asked, candidate, incumbent),
             "irrelevance": irrelevance["all"]["gain"],
             "phantom": phantom["all"]["gain"],
             "phantom_rate": phantom["all"]["candidate"],
@@ -97,6 +98,12 @@ def _measure_kept(rows: Iterable[Row], candidate: str, incumbent: str) -> dict[s
     kept = [{**row, "failed": False} for row in rows if row["distractors"] == KEPT]
     first = GENERAL if any(row["model"] == GENERAL for row in kept) else incumbent
     return _measure_nats(_pair_answered_rows(kept, candidate, first)[0])
+
+
+def _measure_since_shipped(rows: Iterable[Row], *both: str) -> dict[str, float | int]:
+    """The candidate's gain in right calls over the caller that ships; n=0 where it is in `both`."""
+    since = [] if GENERAL in both else _pair_answered_rows(rows, both[0], GENERAL)[0]
+    return _measure_both(_select_head([two for two in since if is_plain(two[0])]), "ast_ok")["gain"]
 
 
 def is_plain(row: Row) -> bool:

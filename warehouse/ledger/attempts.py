@@ -202,7 +202,12 @@ class AttemptLog:
                 db.execute(
                     "UPDATE attempts SET status = ?, finished_at = ?, error = ?"
                     " WHERE id = ? AND status = 'started'",
-                    (status, time.time(), _describe_error(error), attempt.id),
+                    (
+                        status,
+                        time.time(),
+                        make_storable(f"{type(error).__name__}: {error}"),
+                        attempt.id,
+                    ),
                 )
             raise
         finally:
@@ -300,10 +305,6 @@ def _is_paid(attempt: EffectAttempt, outcome: EffectOutcome) -> bool:
 def find_status(db: Connection, number: int, key: str) -> str | None:
     row = db.execute("SELECT status FROM attempts WHERE id = ? AND key = ?", (number, key))
     return (row.fetchone() or (None,))[0]
-
-
-def _describe_error(error: BaseException) -> str:
-    return make_storable(f"{type(error).__name__}: {error}")
 
 
 def make_storable(text: str) -> str:

@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cached_property, lru_cache
+from operator import itemgetter
 from typing import Any
 
 from assets.contracts.schema_shapes import (
@@ -288,7 +289,8 @@ def normalise_exactly(value: Any) -> str:
             out.append(item)
         elif isinstance(item, Mapping):
             members = sorted(
-                ((format_key(key), item_value) for key, item_value in item.items()), key=_take_first
+                ((format_key(key), item_value) for key, item_value in item.items()),
+                key=itemgetter(0),
             )
             waiting.append(("}", False))
             for key, item_value in reversed(members):
@@ -347,10 +349,6 @@ def _quote_text(text: str) -> str:
 def format_key(key: Any) -> str:
     """A key as JSON would write it; one that is no text cannot be told from that text."""
     return key if isinstance(key, str) else _format_scalar(key)[1:] if key is not None else "null"
-
-
-def _take_first(pair: tuple[str, Any]) -> str:
-    return pair[0]
 
 
 def count_values(value: Any) -> int:

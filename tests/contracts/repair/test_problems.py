@@ -87,5 +87,4 @@ def test_a_broken_value_at_each_mark_is_told_without_the_text_before_it():
     text = '<tool_call>{"name": ' * 20
     with patch.object(json_text, "_DECODER", wraps=json_text._DECODER) as decoder:
         assert json_text.load_first(text * 600, text.rindex("{")) == (None, None)
-    longest = max(len(call.args[0]) for call in decoder.raw_decode.call_args_list)
-    assert longest <= json_text._WINDOW
+    assert max(len(call.args[0]) for call in decoder.raw_decode.call_args_list) <= json_text._WINDOW

@@ -257,8 +257,7 @@ def test_a_promoted_reranker_is_served_exported_and_rolled_back(warehouse, tmp_p
         for at, words in enumerate(("tell me", "show", "what is"))
     ]
     tables.promote(tables.stage(TRAINING_SET, TRAINING_SET.frame(rows), None), "run", [])
-    before = run_assets(warehouse, SERVING, embedder)
-    assert before["router_index"]["reranker"] == "retriever-order"
+    assert run_assets(warehouse, SERVING, embedder)["router_index"]["reranker"] == "retriever-order"
     running = ServedRouter(home)
     assert find_first(running.current()) == "npm:bad::bad_file"
 

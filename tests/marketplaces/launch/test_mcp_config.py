@@ -125,8 +125,7 @@ def test_a_secret_in_a_url_is_a_place_to_fill_in(url, kept):
 
 @cases("url", "http://[", "https://", "ws://a.example", "x", "https://[redacted]/x")
 def test_an_odd_url_is_no_exception(url):
-    facts = read_launch_facts({"url": url})
-    assert facts["runnable"] == (url == "https://[redacted]/x")
+    assert read_launch_facts({"url": url})["runnable"] == (url == "https://[redacted]/x")
 
 
 def test_a_host_that_only_ends_like_a_gateway_is_none():
@@ -194,8 +193,7 @@ def test_a_command_runs_in_the_folder_that_its_entry_names(base, command, more, 
 @cases("folder", ".vscode", ".cursor")
 def test_an_editors_file_belongs_to_the_folder_above_it(base, folder):
     entry = {"command": "python", "args": ["notes/src/server.py"]}
-    found = read(base, entry, f"{folder}/mcp.json")
-    assert found.launch.directory == str(base.resolve())
+    assert read(base, entry, f"{folder}/mcp.json").launch.directory == str(base.resolve())
 
 
 def test_a_link_stays_one_and_what_leads_to_it_does_not(base):

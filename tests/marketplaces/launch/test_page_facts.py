@@ -44,8 +44,7 @@ def test_a_link_to_a_bundle_is_found_with_its_digest(prefix):
 
 @cases("text", "ab", "../../state/ledger.db", "a" * 63 + "/", "a" * 64 + "\n.")
 def test_what_is_no_digest_is_not_taken_for_one(text):
-    config = find_config(f'<a href="/b/x.mcpb" data-sha256="{text}">Install</a>')
-    assert config.sha256 is None
+    assert find_config(f'<a href="/b/x.mcpb" data-sha256="{text}">Install</a>').sha256 is None
 
 
 @cases("html", "", "<pre>mcpServers</pre>", "<p>{}</p>", "<script>mcpServers: f()</script>")

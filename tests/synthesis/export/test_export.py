@@ -144,8 +144,7 @@ def test_a_wrong_call_is_no_lesson(warehouse, tmp_path):
     assert "recovery" not in {r["task"] for r in lines(tmp_path / "s", TEST)}
     [row] = lines(tmp_path / "s", f"{TEST}_last_turn")
     assert row["task"] == "recovery"
-    last = json.loads(row["conversations"][-1]["value"])
-    assert last["arguments"]["title"] == "A"
+    assert json.loads(row["conversations"][-1]["value"])["arguments"]["title"] == "A"
     held = json.loads((tmp_path / "s" / "dataset_info.json").read_text())
     assert set(held) == {f"toolmill_{side}{part}" for side in (TRAIN, TEST)
                          for part in ("", "_last_turn")}  # fmt: skip

@@ -127,8 +127,7 @@ def test_a_row_renders_as_the_training_renders_it(warehouse, tmp_path):
     assert render_tool_schema(canonicalize_contract(tool("npm:file", "find"))) in tools
     _, completion = render_conversation(tokenizer, tools, row["prompt"][0]["content"], [call])
     turns = [*row["prompt"], *row["completion"]]
-    both = tokenizer.apply_chat_template(turns, tools=tools, tokenize=False)
-    assert both.endswith(completion)
+    assert tokenizer.apply_chat_template(turns, tools=tools, tokenize=False).endswith(completion)
     assert parse_calls(completion).calls == [call]
 
 

@@ -314,8 +314,7 @@ def test_nearly_every_required_value_is_in_the_words_and_kinds_come_in_the_order
     ]
     lines = sum(grounded(*request) for request in requests)
     assert lines / len(requests) >= 0.95, (lines, len(requests))
-    copied = sum(find_parroting(*request) is not None for request in requests)
-    assert copied / len(requests) <= 0.1
+    assert sum(find_parroting(*request) is not None for request in requests) / len(requests) <= 0.1
     profile = {"persona": "a nurse", "tone": "polite", "language": "de", "difficulty": "1"}
     kinds = ["implicit", "direct", "direct"]
     answer = draft(READ, 3, range(3, 4), kinds=kinds, profiles=[profile])

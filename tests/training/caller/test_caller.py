@@ -248,9 +248,8 @@ def test_an_update_keeps_two_thirds_of_its_change_and_goes_on_from_its_own_shape
     assert any((whole[part] != before[part]).any() for part in whole)
     for part, kept in after.items():
         assert torch.allclose(kept, (before[part] + 2 * whole[part]) / 3, atol=1e-6)
-    items = make_kept_items(
-        [{**row, "contract": json.loads(row["contract"])} for row in train_rows]
-    )
+    shown = [row | {"contract": json.loads(row["contract"])} for row in train_rows]
+    items = make_kept_items(shown)
     nats = [measure_likelihood(trained_home, model, items) for model in (trained["name"], name)]
     assert sum(nats[0].values()) < sum(nats[1].values()) < 0
     with pytest.raises(TrainingFailed, match=r"does not go on from .*rank, alpha and targets"):

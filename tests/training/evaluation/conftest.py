@@ -131,7 +131,6 @@ def adapter(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def home(tmp_path: Path, made: TrainingSet) -> Path:
-    """A home that holds a training set with its pool, and nothing else."""
     return publish_set(tmp_path / "home", made.rows, made)
 
 

@@ -59,7 +59,8 @@ from warehouse.store import Warehouse
 
 FIGURES = {"gain": BETTER, "irrelevance": EQUAL, "phantom": EQUAL, "phantom_rate": NOTHING}
 CALLER = {"candidate": "m1", "incumbent": "baseline:bm25+slots", "tools": 30, "servers": 5}
-MORE = {**UNSURE, "tools": MIN_TOOLS}
+MORE, NATS = {**UNSURE, "tools": MIN_TOOLS}, {**BETTER, "low": 0.2, "value": 1.0}
+LEARNT = {"fresh_nats": NATS, "kept_nats": EQUAL}
 FRESH_GAIN, LIKELIER = "gain_on_new_contracts", "likelihood_on_new_contracts"
 numbers = st.floats(-1, 1, allow_nan=False)
 figures = st.tuples(numbers, numbers, numbers, st.integers(1, 500)).map(
@@ -115,17 +116,19 @@ def test_one_figure_that_is_not_good_enough_or_was_not_measured_keeps_a_caller_o
 @cases(
     "figures, failed",
     ({"gain": EQUAL, "fresh": {**BETTER, "tools": MIN_TOOLS}}, []),
-    ({"gain": EQUAL, "fresh": {**BETTER, "tools": MIN_TOOLS - 1}}, ["gain_on_new_contracts"]),
-    ({"gain": EQUAL, "fresh": BETTER}, ["gain_on_new_contracts"]),
+    ({"gain": EQUAL, "fresh": {**BETTER, "tools": MIN_TOOLS - 1}}, [FRESH_GAIN]),
     ({"gain": BETTER, "fresh": WORSE}, []),
     ({"gain": EQUAL, "fresh": UNSURE}, ["gain_on_new_contracts"]),
     ({"gain": WORSE, "fresh": {**BETTER, "tools": MIN_TOOLS}}, ["gain"]),
     ({"gain": EQUAL, "fresh": NOTHING}, ["gain"]),
-    ({"gain": EQUAL, "fresh": MORE, "fresh_nats": BETTER, "kept_nats": EQUAL}, []),
-    ({"gain": EQUAL, "fresh": MORE, "fresh_nats": UNSURE}, ["likelihood_on_new_contracts"]),
-    ({"gain": WORSE, "fresh": {**MORE, "tools": 7}, "fresh_nats": BETTER}, [LIKELIER, "gain"]),
-    ({"gain": EQUAL, "fresh": {**WORSE, "tools": 8}, "fresh_nats": BETTER}, [FRESH_GAIN]),
-    ({"gain": EQUAL, "fresh": MORE, "fresh_nats": BETTER, "kept_nats": WORSE}, ["kept_requests"]),
+    ({"gain": EQUAL, "fresh": MORE, "fresh_nats": NATS, "kept_nats": EQUAL}, []),
+    ({"gain": EQUAL, "fresh": MORE, "fresh_nats": BETTER, "kept_nats": EQUAL}, [LIKELIER]),
+    ({"gain": EQUAL, "fresh": MORE, "fresh_nats": NATS}, ["kept_requests"]),
+    ({"gain": BETTER, "kept_nats": {**EQUAL, "low": -math.inf}}, ["kept_requests"]),
+    ({"gain": BETTER, "kept_nats": {**EQUAL, "value": -1.0}}, ["kept_requests"]),
+    ({"gain": BETTER, "since_shipped": WORSE}, ["gain_since_shipped"]),
+    ({"gain": WORSE, "fresh": {**MORE, "tools": 7}, **LEARNT}, [LIKELIER, "gain"]),
+    ({"gain": EQUAL, "fresh": {**WORSE, "tools": 8}, **LEARNT}, [FRESH_GAIN]),
     ({"gain": BETTER, "kept_nats": WORSE}, ["kept_requests"]),
 )
 def test_an_update_gains_on_new_contracts_and_does_not_lose_on_the_others(figures, failed):
@@ -133,9 +136,20 @@ def test_an_update_gains_on_new_contracts_and_does_not_lose_on_the_others(figure
     assert [name for name, fine in passed_by_gate(gates).items() if not fine] == failed
     promoted, why = judge_gates(gates)
     assert promoted == (not failed)
-    main_gate = LIKELIER if "fresh_nats" in figures else FRESH_GAIN
-    main_gate = "gain" if figures["gain"] is BETTER else main_gate
+    updated = LIKELIER if "fresh_nats" in figures else FRESH_GAIN
+    main_gate = "gain" if figures["gain"] is BETTER else updated
     assert why.startswith(f"the incumbent stays: {failed[0]}:" if failed else main_gate)
+
+
+@given(st.lists(st.floats(-0.04, 0), min_size=30, max_size=30))
+def test_thirty_nights_that_each_lose_a_little_lose_no_more_than_the_tolerance(losses):
+    lost = 0.0
+    for loss in losses:
+        night, since = ({**EQUAL, "value": each, "high": 0.1} for each in (loss, lost + loss))
+        asked = {"gain": night, "fresh": MORE, **LEARNT, "since_shipped": since}
+        lost += loss if judge_gates(check_gates("caller", caller(**asked)))[0] else 0
+    assert lost >= -TOLERANCE
+    assert lost < 0 or not any(losses)
 
 
 @given(figures, figures, figures, figures, steps, steps, steps)

@@ -174,9 +174,8 @@ def kept_caller(home: Path, name: str, adapter: Path, base: str) -> str:
     folder = home / "models" / name
     shutil.copytree(adapter, folder)
     card: dict[str, Any] = {"role": "caller", "name": name, "base": base, "base_name": base}
-    card["start"] = "another"
     settings = {"context": 2048, "words": None}
-    (folder / "model.json").write_text(json.dumps({**card, "settings": settings}))
+    (folder / "model.json").write_text(json.dumps({**card, "start": "x", "settings": settings}))
     return name
 
 

@@ -208,8 +208,8 @@ def test_what_many_updates_lost_of_shipped_requests_is_measured_from_the_first_c
         return [{**rows[0], **kept, "item_id": f"k{n}", "text_digest": f"d{n}"} for n in range(9)]
 
     asked = [*rows, *answer("perfect", -3.0), *answer("memoriser", -2.9)]
-    summary = summarise_calls(asked, "perfect", "memoriser")
-    assert summary["gate"]["kept_nats"]["value"] == pytest.approx(-0.1)
+    gate = summarise_calls(asked, "perfect", "memoriser")["gate"]
+    assert (gate["kept_nats"]["value"], gate["since_shipped"]["n"]) == (pytest.approx(-0.1), 0)
     summary = summarise_calls([*asked, *answer("general", -1.0)], "perfect", "memoriser")
     assert summary["gate"]["kept_nats"]["value"] == pytest.approx(-2.0)
     assert "kept_requests" in {g.name for g in check_gates("caller", summary) if not g.passed}

@@ -169,11 +169,8 @@ def _make_warehouse(context: dg.InitResourceContext) -> Warehouse:
     """The stores of one run, tagged with its home where other homes share the Dagster instance."""
     settings = _load_for(context)
     instance, run = context.instance, context.run_id
-    if (
-        instance
-        and run
-        and not is_own_instance(Path(instance.root_directory), settings.state_path())
-    ):
+    root = Path(instance.root_directory) if instance else None
+    if instance and root and run and not is_own_instance(root, settings.state_path()):
         instance.add_run_tags(run, {HOME_TAG: str(settings.home_path())})
     return open_warehouse(settings, run or "-")
 

@@ -26,7 +26,7 @@ from training.figures import shorten_model
 from warehouse.sanitize.markdown import Markdown, make_markdown_table
 
 Json = Mapping[str, Any]
-_MAIN_GATES = (*("gain", "gain_at_1", "gain_on_new_contracts", "likelihood_on_new_contracts"),)
+_MAIN_GATES = ("gain", "gain_at_1", "gain_on_new_contracts", "likelihood_on_new_contracts")
 _CELL = 400  # characters: what a library says of a broken file is long
 
 
@@ -49,8 +49,7 @@ def judge_gates(gates: Sequence[PromotionGate]) -> tuple[bool, str]:
     if not gates:
         return False, "the incumbent stays: nothing was measured"
     main_gate = next((gate for gate in gates if gate.name in _MAIN_GATES), gates[0])
-    found = f"{main_gate.name} {main_gate.found}"
-    return True, f"{found}: the whole interval is above zero, all gates passed"
+    return True, f"{main_gate.name} {main_gate.found}: interval above zero, all gates passed"
 
 
 def as_rows(gates: Iterable[PromotionGate | Json]) -> list[dict[str, Any]]:

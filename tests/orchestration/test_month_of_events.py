@@ -329,8 +329,7 @@ def test_gc_bounds_the_log_keeps_each_last_word_and_a_run_that_goes_on(open_log,
     left = {run.run_id for run in log.instance.get_runs()} - {alive.run_id}
     began = dict(log.written.runs)
     # By when they ended on the clock of then: the hour that it went back blurs the week.
-    young = {name for name, at in began.items() if at > place.now - 7 * DAY + HOUR}
-    assert young <= left
+    assert {name for name, at in began.items() if at > place.now - 7 * DAY + HOUR} <= left
     assert all(began[name] > place.now - 7 * DAY - 2 * HOUR for name in left)
     files = {path.stem for path in (log.folder / "history" / "runs").glob("*.db")}
     assert files & began.keys() == left

@@ -90,8 +90,7 @@ def test_a_stage_has_calls_and_dollars_per_accepted_pair_and_a_share_of_what_all
     ]
     rows = by_key(make_spend_rows(costs, {"registry": 2}))
     answer = rows["registry", "generator", "m"]
-    counts = [answer[name] for name in ("calls", "failed", "unknown", "tokens")]
-    assert counts == [4, 2, 1, 400]
+    assert [answer[name] for name in ("calls", "failed", "unknown", "tokens")] == [4, 2, 1, 400]
     assert (answer["usd_per_accepted_pair"], answer["tokens_per_accepted_pair"]) == (0.1, 200.0)
     assert rows["registry", "judge", "m"]["usd_per_accepted_pair"] == 0.05
     assert rows["registry", TOTAL, ""]["usd"] == 0.3

@@ -156,8 +156,7 @@ def test_one_bad_tool_does_not_lose_the_list_and_changes_are_added_to_the_histor
     bad = {"name": "b", "inputSchema": {"type": "object", "properties": {"x": {"type": "any"}}}}
     tools = [{"name": 7}, TOOL, {"name": "c", "inputSchema": 7}, bad, TOOL, "noise"]
     rows, malformed = build([], tools)
-    sound = {row["tool"]: row["schema_problem"] is None for row in rows}
-    assert sound == {"a": True, "b": False}
+    assert {row["tool"]: row["schema_problem"] is None for row in rows} == {"a": True, "b": False}
     problems = [row["problem"] for row in malformed]
     assert len(problems) == 4
     assert "expected an object" in problems[1]

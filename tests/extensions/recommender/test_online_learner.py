@@ -257,8 +257,7 @@ def test_a_source_says_nothing_of_anothers_call_and_no_more_than_its_weight_and_
     silent = ReliabilityPolicy(weights={"token:ann": 0.0})
     assert tell(read(call(), call("bo"), policy=silent)) == [("token:bo", True, 1.0)]
     weighed = ReliabilityPolicy(weights={"token:ann": 0.5, "token:bo": 3.0})
-    weights = [weight for *_, weight in tell(read(call(), call("bo"), policy=weighed))]
-    assert weights == [0.5, 1.0]
+    assert [weight for *_, weight in tell(read(call(), call("bo"), policy=weighed))] == [0.5, 1.0]
     one = [call(call_id=f"c{at}", **FAILED) for at in range(500)]
     found = read(*one, call("bo"))
     assert sum(lesson.weight for lesson in found.kept if lesson.source == "token:ann") == 20

@@ -286,8 +286,7 @@ def test_old_runs_go_and_the_last_word_on_an_asset_stays(instance):
     assert {one.name.split()[-1] for one in old} == {run[:8] for run in runs[:2]}
     assert all(one.size > 0 and one.remove() for one in old)
     assert list(collect.list_old_runs(instance, later, None)) == []
-    left = {run.run_id for run in instance.get_runs()}
-    assert left == {runs[-1], alive.run_id, dead.run_id}
+    assert {run.run_id for run in instance.get_runs()} == {runs[-1], alive.run_id, dead.run_id}
     event = instance.get_latest_materialization_event(dg.AssetKey("made_often"))
     assert event is not None
     assert event.run_id == runs[-1]

@@ -171,8 +171,7 @@ def test_a_server_reads_what_it_was_granted_and_writes_only_where_it_may(install
     assert results[True] == ["notes.txt", "mine", "wrote_new.txt"]
     assert (notes / "new.txt").read_text() == "by the server"
     assert (notes / "new.txt").stat().st_uid == notes.stat().st_uid
-    modes = [path.stat().st_mode & 0o777 for path in (notes, notes / "notes.txt")]
-    assert modes == [0o700, 0o600]
+    assert [path.stat().st_mode & 0o777 for path in (notes, notes / "notes.txt")] == [0o700, 0o600]
 
 
 def test_without_a_grant_the_path_is_made_up_and_a_folder_that_is_gone_is_one_row(installed, notes):

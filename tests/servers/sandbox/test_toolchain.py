@@ -105,8 +105,7 @@ def test_a_node_in_the_local_folder_shows_itself_and_npm_alone_and_no_wrapper(lo
     found = find_toolchain()
     npm = local / "lib/node_modules/npm"
     assert (found.node, found.npm) == (local / "bin/node", npm / "bin/npm-cli.js")
-    ours = {path for path in found.binds if path.is_relative_to(local)}
-    assert ours == {local / "bin/node", npm}
+    assert {path for path in found.binds if path.is_relative_to(local)} == {local / "bin/node", npm}
 
     def replace_program(name, text):
         (local / "bin" / name).unlink()

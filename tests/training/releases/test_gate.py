@@ -78,7 +78,7 @@ def test_a_better_caller_passes_every_gate_and_an_update_says_what_was_right_bef
     assert [gate.name for gate in gates] == [
         *("enough_tools", "gain", "irrelevance", "phantom_rate", "phantom_difference")
     ]
-    why = "gain +0.100 [+0.020, +0.200], n=90: the whole interval is above zero, all gates passed"
+    why = "gain +0.100 [+0.020, +0.200], n=90: interval above zero, all gates passed"
     assert judge_gates(gates) == (True, why)
     fresh = {**BETTER, "before": 0.25, "after": 0.5}
     gates = {gate.name: gate for gate in check_gates("caller", caller(gain=EQUAL, fresh=fresh))}

@@ -179,8 +179,15 @@ def kept_caller(home: Path, name: str, adapter: Path, base: str) -> str:
     return name
 
 
-def test_all_are_asked_the_same_and_a_lost_incumbent_is_told(home, adapter, base, monkeypatch):
+def test_all_are_asked_the_same_and_a_lost_incumbent_is_told(
+    tmp_path, made, adapter, base, monkeypatch
+):
     from training.evaluation import loaded_model as module
+
+    home = publish_set(tmp_path, [r for r in made.rows if r["split"] != "unseen_tool"], made)
+    publish_set(home, made.rows, made)
+    monkeypatch.setattr("training.evaluation.caller_run.is_smollm2", lambda _: True)
+    monkeypatch.setattr("training.evaluation.caller_run.GENERAL", "c" * 64)
 
     generated = module.generate_completions
     monkeypatch.setattr(
@@ -191,14 +198,15 @@ def test_all_are_asked_the_same_and_a_lost_incumbent_is_told(home, adapter, base
     plan = type(PLAN)(candidates=(4,), per_split=3, perturbations=1, irrelevance=1, phantom=1)
     rows, notes = evaluate_candidate(opened(home), mine, lost, plan)
     assert {row["model"] for row in rows} == {BASELINE, mine}
-    assert len(notes) == 1
     assert "/no/such/base" in notes[0]
+    assert "cccc" in notes[1], "the caller that ships is asked, too"
     assert check_same_items(rows, mine, BASELINE).passed
     assert len(caller_table.CALLER_EVALUATION.frame(rows)) == len(rows)
     summary = caller_summary.summarise_calls(rows, mine)
     assert summary["gate"]["gain"]["n"] == summary["n"] > 0
-    kept = [row for row in rows if row["model"] == mine and row["distractors"] == "kept"]
-    assert [row["nats"] < 0 for row in kept] == [True] * 60
+    own = [row for row in rows if row["model"] == mine and row["nats"] is not None]
+    assert all(row["nats"] < 0 for row in own)
+    assert Counter(row["distractors"] for row in own) == {"kept": 60, "fresh": 8}
     assert summary["gate"]["kept_nats"]["n"] == 0, "the baseline has no likelihood"
     with pytest.raises(predictor.CannotPredict, match="/no/such/base"):
         evaluate_candidate(opened(home), lost, BASELINE, plan)

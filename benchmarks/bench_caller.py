@@ -29,7 +29,7 @@ from training.evaluation.adapter_predictor import AdapterPredictor
 from training.evaluation.baselines import complete_cut_call, copy_slots, ground_call
 from training.evaluation.caller_items import CallerItem
 from training.evaluation.caller_score import score_answer
-from training.evaluation.loaded_model import FastGeneration, find_or_build_copy
+from training.evaluation.loaded_model import find_or_build_copy
 from training.evaluation.metrics import bootstrap_difference, bootstrap_mean
 from training.evaluation.predictor import PredictionAnswer, PredictionRequest, parse_answer
 from training.prompts.render import render_conversation, render_tool_schema
@@ -98,7 +98,7 @@ class CausalArm:
     """The fast copy of a causal model, shown the first `shown` tools of a ranking. must_call: a
     grammar of those tools lets it write nothing but one call."""
 
-    generation: FastGeneration
+    generation: FastModel
     tokenizer: Any
     ranked: Mapping[str, list[Contract]]
     shown: int
@@ -209,8 +209,8 @@ def main() -> None:
     base = write_smollm2_base(options.work)
     tokenizer = AutoTokenizer.from_pretrained(str(base))
 
-    def open_fast(copy: Path) -> FastGeneration:
-        return FastGeneration(FastModel(copy, options.threads), tokenizer)
+    def open_fast(copy: Path) -> FastModel:
+        return FastModel(copy, tokenizer, options.threads)
 
     if "untuned" in wanted:
         copy = find_fast_copy(options.work, "untuned")

@@ -164,17 +164,18 @@ class CallGrammars:
     ) -> Callable[[Any, Any], Any]:
         """What `generate` calls with the tokens of a batch until now and the scores of the next.
         begun: tokens of the padded prompts."""
-        return _GrammarProcessor(self.guide, [grammar.text for grammar in grammars], begun)
+        return _GrammarProcessor([self.make_matcher(each) for each in grammars], begun)
+
+    def make_matcher(self, grammar: CallGrammar) -> Any:
+        """What says which tokens may follow; None where there is no grammar."""
+        from llguidance import LLMatcher
+
+        return LLMatcher(self.guide, grammar.text, log_level=0) if grammar.text else None
 
 
 class _GrammarProcessor:
-    def __init__(self, guide: Any, grammars: Sequence[str], begun: int) -> None:
-        from llguidance import LLMatcher
-
-        self._read = begun
-        self._matchers = [
-            LLMatcher(guide, text, log_level=0) if text else None for text in grammars
-        ]
+    def __init__(self, matchers: Sequence[Any], begun: int) -> None:
+        self._read, self._matchers = begun, matchers
 
     def __call__(self, input_ids: Any, scores: Any) -> Any:
         import torch

@@ -93,9 +93,9 @@ def load_model(
         base = find_card_base(home, card)
         tokenizer: Any = AutoTokenizer.from_pretrained(base)
         with_pad_token(tokenizer)
-        fast = FastGeneration(FastModel(copy), tokenizer)
-        described = _describe(card, AutoConfig.from_pretrained(base), tokenizer, max_new, fast)
-        return replace(described, key=f"{copy.name} {version('onnxruntime-genai')}")
+        fast, config = FastModel(copy, tokenizer), AutoConfig.from_pretrained(base)
+        described = _describe(card, config, tokenizer, max_new, fast)
+        return replace(described, key=f"{copy.name} {version('onnxruntime-genai')} forced")
     loaded, tokenizer, card = _load_with_torch(home, model, place)
     with_pad_token(tokenizer)
     if model != SMOLLM2 and is_smollm2(
@@ -179,28 +179,6 @@ def _read_card_of(home: Path, model: str | Path) -> Mapping[str, Any]:
         raise TrainingFailed(
             f"{model / CARD} is no JSON ({error}); copy the model's folder again"
         ) from None
-
-
-class FastGeneration:
-    def __init__(self, model: FastModel, tokenizer: Any) -> None:
-        self._model, self._tokenizer = model, tokenizer
-
-    def __call__(
-        self,
-        prompts: Sequence[str],
-        grammars: CallGrammars | None,
-        constraints: Sequence[CallGrammar] | None,
-        *,
-        max_new: int,
-        is_over: Callable[[], bool] | None = None,
-    ) -> list[str]:
-        texts = []
-        for at, prompt in enumerate(prompts):
-            ids = self._tokenizer(prompt, add_special_tokens=False)["input_ids"]
-            grammar = constraints[at].text if constraints else ""
-            written = self._model.generate(ids, max_new=max_new, grammar=grammar, is_over=is_over)
-            texts.append(self._tokenizer.decode(written, skip_special_tokens=True))
-        return texts
 
 
 class TorchGeneration:

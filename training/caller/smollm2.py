@@ -13,6 +13,7 @@ from io import StringIO
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
+from unittest.mock import patch
 
 from training.runtime.model_store import TrainingFailed
 from warehouse.storage.digest import sha256
@@ -89,10 +90,14 @@ def write_smollm2_base(home: Path) -> Path:
     folder.parent.mkdir(parents=True, exist_ok=True)
     draft = Path(mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
     try:
-        with redirect_stderr(StringIO()):  # bars over what lies on the disk
-            import torch
-            from transformers import AutoModelForCausalLM, AutoTokenizer
+        import gguf
+        import torch
+        from transformers import AutoModelForCausalLM, AutoTokenizer
 
+        # Transformers reads the file three times and makes a map of names per module: 26 s, not 13.
+        names = "GGUFReader", "get_tensor_name_map"
+        once: dict[str, Any] = {name: cache(getattr(gguf, name)) for name in names}
+        with patch.multiple(gguf, **once), redirect_stderr(StringIO()):  # bars over local files
             tokenizer = AutoTokenizer.from_pretrained(str(package), gguf_file=GGUF)
             tokenizer.chat_template = TEMPLATE.read_text(encoding="utf-8")
             tokenizer.save_pretrained(str(draft))

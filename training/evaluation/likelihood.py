@@ -17,22 +17,14 @@ def measure_likelihood(home: Path, caller: str, items: Sequence[CallerItem]) -> 
 
     model, tokenizer, _ = load_caller(home, caller, device := pick_device("auto"))
     nats: dict[str, float] = {}
-    # Beside other work 12 items took 8 s with one thread and 41 with two, which spin as they wait.
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        for item in items:
-            called = {call["name"] for call in item.expected}
-            schemas = [render_tool_schema(tool) for tool in item.tools if tool["name"] in called]
-            turn = render_conversation(tokenizer, schemas, item.instruction, item.expected)
-            [lesson] = make_row_lessons(tokenizer, [turn])
-            ids = torch.tensor([lesson.ids], device=device)
-            with torch.no_grad():
-                logits = model.eval()(ids, logits_to_keep=lesson.learned + 1).logits[0, :-1].float()
-            loss = torch.nn.functional.cross_entropy(
-                logits, ids[0, lesson.start :], reduction="sum"
-            )
-            nats[item.item_id] = round(-float(loss), 3)
-    finally:
-        torch.set_num_threads(threads)
+    for item in items:
+        called = {call["name"] for call in item.expected}
+        schemas = [render_tool_schema(tool) for tool in item.tools if tool["name"] in called]
+        turn = render_conversation(tokenizer, schemas, item.instruction, item.expected)
+        [lesson] = make_row_lessons(tokenizer, [turn])
+        ids = torch.tensor([lesson.ids], device=device)
+        with torch.no_grad():
+            logits = model.eval()(ids, logits_to_keep=lesson.learned + 1).logits[0, :-1].float()
+        loss = torch.nn.functional.cross_entropy(logits, ids[0, lesson.start :], reduction="sum")
+        nats[item.item_id] = round(-float(loss), 3)
     return nats

@@ -124,11 +124,11 @@ def _render_table(name: str, figures: Json) -> str:
 
 def _cache_embedding(
     embed: Callable[[Sequence[str]], np.ndarray],
-) -> Callable[[Sequence[str]], np.ndarray]:
+) -> Callable[..., np.ndarray]:
     """Each text is embedded once for all arms; the first arm's seconds hold that."""
     kept: dict[str, np.ndarray] = {}
 
-    def remembered(texts: Sequence[str]) -> np.ndarray:
+    def remembered(texts: Sequence[str], _: bool = False) -> np.ndarray:
         new = sorted({text for text in texts if text not in kept})
         if new:
             kept.update(zip(new, embed(new), strict=True))

@@ -13,7 +13,6 @@ from typing import Any
 import dagster as dg
 from dagster._core.errors import DagsterExecutionInterruptedError, DagsterPipesExecutionError
 
-from assets.synthesis.writing.writer import PairWriter
 from orchestration.factories import (
     make_crawl_policies,
     make_embedder,
@@ -157,7 +156,9 @@ def build_default_resources() -> Mapping[str, Any]:
         "crawlers": _make_resource(make_crawl_policies),
         "launcher": _make_resource(make_launcher),
         "embedder": _make_resource(make_embedder),
-        "writer": _make_resource(_make_writer),
+        "writer": _make_resource(  # commands that judge or read need no worlds
+            lambda settings: replace(make_writer(settings), worlds=make_world_tasks(settings))
+        ),
         "executor": _make_resource(make_executor),
         "reliability_policy": _make_resource(lambda settings: settings.reliability),
         "trainer": _make_resource(make_trainer),
@@ -173,11 +174,6 @@ def _make_warehouse(context: dg.InitResourceContext) -> Warehouse:
     if instance and root and run and not is_own_instance(root, settings.state_path()):
         instance.add_run_tags(run, {HOME_TAG: str(settings.home_path())})
     return open_warehouse(settings, run or "-")
-
-
-def _make_writer(settings: Settings) -> PairWriter:
-    """Who writes pairs, and worlds whose tasks are pairs; commands that judge or read need none."""
-    return replace(make_writer(settings), worlds=make_world_tasks(settings))
 
 
 def _make_resource(build: Callable[[Settings], Any]) -> dg.ResourceDefinition:

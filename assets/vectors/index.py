@@ -9,7 +9,7 @@ import numpy as np
 
 from assets.columns import read_table_spec
 from assets.contracts.canonical import tool_text
-from assets.vectors.encoders.embedder import Embedder
+from assets.vectors.encoders.embedder import Embedder, QueryEmbedder
 from warehouse.item_failure import try_item
 from warehouse.json_types import JsonObject, Row
 from warehouse.progress import Progress, SilentProgress
@@ -101,6 +101,16 @@ def embed_texts(
     due = {key: member for key, member in members.items() if key not in vectors}
     vectors |= _fill_store(due, embedder, store, table, on_done or (lambda done, due: None))
     return np.stack([vectors[key] for key in keys]) if keys else np.zeros((0, 0), np.float32)
+
+
+def embed_through(
+    texts: Sequence[str], is_query: bool, embedder: Embedder, store: LanceStore
+) -> np.ndarray:
+    """Vectors of requests or of tools, float32 [len(texts), dim], through the table of their sort;
+    an embedder that reads questions otherwise is asked them each time."""
+    if is_query and isinstance(embedder, QueryEmbedder):
+        return embedder.embed_queries(texts)
+    return embed_texts(texts, embedder, store, table=INSTRUCTIONS if is_query else TEXTS)
 
 
 def _fill_store(

@@ -40,7 +40,7 @@ def judge(
     rows, tools_by_id = read_rows(pairs), read_tools(tools)
     embed, writer = make_embedder(settings).embed, make_writer(settings)
     retriever = writer.open_retriever()
-    find = retriever.embed if retriever else None
+    find = (lambda texts, _: retriever.embed(texts)) if retriever else None
     if rules_only:
         verdicts = verify_rows(rows, tools_by_id, embed, writer.policy, find)
     else:

@@ -146,11 +146,8 @@ def _explain_source(message: str) -> str:
 
 def _list_sequences() -> list[str]:
     ours = _walk_fields(Settings, ())
-    return [_find_variable(name, field) for name, field in ours if _is_sequence(field)]
-
-
-def _is_sequence(field: FieldInfo) -> bool:
-    return get_origin(field.annotation) in (tuple, list)
+    many = ((name, each) for name, each in ours if get_origin(each.annotation) in (tuple, list))
+    return [_find_variable(name, field) for name, field in many]
 
 
 def _is_json(text: str) -> bool:

@@ -5,6 +5,7 @@ A rank is strict: the one right text counts, and a twin of it before it counts a
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,10 @@ import numpy as np
 from assets.columns import read_table_spec
 from assets.synthesis.tables import ONE_CALL
 from assets.vectors.encoders.choose import open_base
-from assets.vectors.encoders.embedder import BadEmbedder, Embedder, Prompts, embed_queries
+from assets.vectors.encoders.embedder import BadEmbedder, Embedder, Encode, Prompts
 from assets.vectors.encoders.minilm import MiniLM, digest_base, open_general
 from assets.vectors.encoders.weights import BASE, BadAdapter, read_adapter_prompts
-from assets.vectors.index import digest_text, embed_texts
+from assets.vectors.index import digest_text, embed_through
 from assets.vectors.scale import get_plain
 from training.evaluation.metrics import bootstrap_difference, bootstrap_mean
 from training.retriever.settings import NONE
@@ -25,7 +26,6 @@ from training.sets.split import TRAIN, UNSEEN_SERVER
 from warehouse.json_types import Row
 from warehouse.storage.lance import LanceStore
 
-Encode = Callable[[Sequence[str], bool], np.ndarray]
 BASE_LABEL = "base"
 RECALL_AT = (1, 5, 10)
 
@@ -84,15 +84,11 @@ def read_beginning(home: Path, name: str) -> str:
 def make_encoder(
     home: Path, name: str, store: LanceStore, start: str = NONE, untrained: Embedder | None = None
 ) -> Encode:
-    """`embed(texts, is_query)` of a retriever; tool texts go through the vector store, shared with
+    """`embed(texts, is_query)` of a retriever; texts go through the vector store, shared with
     the router's index. `untrained`: what `base` is where trainings start from nothing."""
     as_it_is = untrained if name == BASE_LABEL and start == NONE else None
     embedder = as_it_is or load_retriever(home, name, start)
-
-    def embed(texts: Sequence[str], is_query: bool) -> np.ndarray:
-        return embed_queries(embedder, texts) if is_query else embed_texts(texts, embedder, store)
-
-    return embed
+    return partial(embed_through, embedder=embedder, store=store)
 
 
 def select_testable_rows(rows: Sequence[Row]) -> list[Row]:

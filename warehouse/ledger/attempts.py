@@ -218,7 +218,8 @@ class AttemptLog:
             blob = self._blobs.put(outcome.data, durable=not outcome.repeatable)
             answer = make_answer(attempt, outcome, blob)
             try:
-                with self._database.transaction(durable=_is_paid(attempt, outcome)) as db:
+                paid = attempt.reserved_usd > 0 or outcome.usd > 0
+                with self._database.transaction(durable=paid) as db:
                     write_answer(db, answer)
             except LedgerUnavailable:
                 # It was paid for: whoever wants this effect next finds the answer here.
@@ -296,10 +297,6 @@ def write_answer(db: Connection, answer: dict[str, Any]) -> None:
             " ON CONFLICT (scope) DO UPDATE SET usd = paid.usd + excluded.usd",
             (answer["scope"], answer["usd"]),
         )
-
-
-def _is_paid(attempt: EffectAttempt, outcome: EffectOutcome) -> bool:
-    return attempt.reserved_usd > 0 or outcome.usd > 0
 
 
 def find_status(db: Connection, number: int, key: str) -> str | None:

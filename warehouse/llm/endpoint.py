@@ -74,7 +74,8 @@ class OpenAIEndpoint:
                     )
                 return read(raw.http_response.json())
             except Exception as error:
-                if dropped := _find_rejected(error, refused):
+                code = getattr(error, "status_code", None)
+                if dropped := find_rejected(code, str(error), refused):
                     refused.add(dropped)
                     continue
                 from warehouse.network.http import BodyRefused
@@ -210,10 +211,6 @@ def drop_refused(body: Mapping[str, Any], refused: Collection[str]) -> dict[str,
 def _describe_schema(schema: type[BaseModel]) -> dict[str, Any]:
     """Making the schema costs a millisecond or two each time."""
     return {"name": schema.__name__, "schema": schema.model_json_schema()}
-
-
-def _find_rejected(error: Exception, refused: set[str]) -> str | None:
-    return find_rejected(getattr(error, "status_code", None), str(error), refused)
 
 
 def find_rejected(status: int | None, message: str, refused: Collection[str]) -> str | None:

@@ -12,6 +12,7 @@ from warehouse.sanitize.untrusted_text import drop_unseen, rebuild
 
 SHORTEST = 6  # of a secret; shorter ones stand in texts by chance
 _PIECE = 128  # a private key of 2,000 characters is looked for piece by piece
+_EITHER64 = {"+": r"(?:[+\-]|%2[bB])", "/": r"(?:\\?+/|_|%2[fF])"}
 _HTML = {"&": "amp", "<": "lt", ">": "gt", '"': "quot", "'": "apos"}
 _SHORT = {"\n": "n", "\r": "r", "\t": "t", "\b": "b", "\f": "f"}
 _SLASH = r"(?:\\|%(?:25)*+5[cC])"
@@ -114,7 +115,7 @@ def _make_forms(value: str) -> Iterator[str]:
     for before in range(3):
         text = base64.b64encode(bytes(before) + data).decode()
         first, last = -(-8 * before // 6), 8 * (before + len(data)) // 6
-        yield edge + "".join(_match_either64(char) for char in text[first:last]) + edge + pad
+        yield edge + "".join(_EITHER64.get(char, char) for char in text[first:last]) + edge + pad
     yield "".join(_match_hex(byte) for byte in data)
 
 
@@ -159,10 +160,6 @@ def _match_html(text: str) -> str:
     if text in _HTML:
         forms.append(f"&{_HTML[text]};")
     return f"(?:{'|'.join(forms)}){{{len(text)}}}"
-
-
-def _match_either64(char: str) -> str:
-    return {"+": r"(?:[+\-]|%2[bB])", "/": r"(?:\\?+/|_|%2[fF])"}.get(char, char)
 
 
 def _match_hex(byte: int) -> str:

@@ -131,11 +131,8 @@ def _find_problem(value: Any) -> str:
     if isinstance(value, float):
         return "" if math.isfinite(value) else f"{value} is not JSON"
     if isinstance(value, str):
-        return "" if value.isascii() or _is_encodable(value) else "text holds a lone surrogate"
+        lone = not value.isascii() and any("\ud800" <= char <= "\udfff" for char in value)
+        return "text holds a lone surrogate" if lone else ""
     if isinstance(value, (Mapping, list, tuple)):
         return ""
     return f"{type(value).__name__} is not JSON"
-
-
-def _is_encodable(text: str) -> bool:
-    return not any("\ud800" <= char <= "\udfff" for char in text)

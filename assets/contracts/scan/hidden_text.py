@@ -168,7 +168,7 @@ def _decode_once(text: str) -> Iterator[DecodedRun]:
             (_BASE64, _decode_base64),
             (_HEX, _decode_hex),
             (_PERCENT, unquote),
-            (_ESCAPES, _decode_escapes),
+            (_ESCAPES, lambda run: "".join(chr(int(part, 16)) for part in run.split("\\u")[1:])),
             (_ENTITIES, html.unescape),
         ):
             yield from _find_runs(text, pattern, decode)
@@ -205,10 +205,6 @@ def _decode_base64(run: str) -> str:
 def _decode_hex(run: str) -> str:
     digits = _NOT_HEX.sub("", run)
     return _decode_bytes(bytes.fromhex(digits[: len(digits) // 2 * 2]))
-
-
-def _decode_escapes(run: str) -> str:
-    return "".join(chr(int(part, 16)) for part in run.split("\\u")[1:])
 
 
 def _decode_bytes(data: bytes) -> str:

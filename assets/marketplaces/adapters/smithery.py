@@ -175,10 +175,6 @@ def find_server_pages(locations: Iterable[Location]) -> dict[str, Location]:
     return {make_server_key(name): (name, None if made_at_once else when) for name, when in pages}
 
 
-def is_shard(loc: str) -> bool:
-    return loc.endswith(".xml") and "server" in loc.rpartition("/")[2].lower()
-
-
 _PAGE = 100  # the most the API allows
 _STABLE = ("qualifiedName", "displayName", "description", "remote", "isDeployed", "createdAt")
 _DETAIL = {"connections", "deploymentUrl", "security", "tools"}
@@ -208,7 +204,9 @@ class SmitheryAdapter(MarketplaceAdapter):
                 index = f"{str(self.policy.site_url).rstrip('/')}/sitemap_index.xml"
                 locations = await get(index, parse_locations)
                 mapped = find_server_pages(locations)
-                for shard in dict.fromkeys(loc for loc, _ in locations if is_shard(loc)):
+                maps = (loc for loc, _ in locations if loc.endswith(".xml"))
+                shards = (loc for loc in maps if "server" in loc.rpartition("/")[2].lower())
+                for shard in dict.fromkeys(shards):
                     mapped |= find_server_pages(await get(shard, parse_locations))
             except CrawlError as error:
                 if "api" not in scope:

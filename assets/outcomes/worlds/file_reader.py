@@ -191,11 +191,7 @@ def read_database_file(path: Path) -> dict[str, Any]:
         return dump_database(Path(folder) / path.name)
 
 
-def read_workbook_file(path: Path) -> dict[str, Any]:
-    return read_workbook(path.read_bytes())
-
-
-_READERS = {"sqlite": read_database_file, "workbook": read_workbook_file}
+_READERS = {"sqlite": read_database_file, "workbook": lambda at: read_workbook(at.read_bytes())}
 
 
 def read_files(kind: str, folder: Path) -> Iterator[dict[str, Any]]:

@@ -20,6 +20,7 @@ from assets.synthesis.tables import GoldenCall, make_single_row
 from assets.synthesis.verify.filters import compute_cosines, find_nearer_siblings, make_echo_finding
 from assets.synthesis.verify.pair_checks import PairFinding
 from assets.synthesis.verify.rules import decide, verify
+from assets.vectors.encoders.embedder import Encode
 from warehouse.errors import UnusableInput
 from warehouse.item_failure import tell_failure
 from warehouse.json_types import Contract, Json, JsonObject, Row
@@ -141,7 +142,7 @@ def verify_rows(
     tools: ToolsFile,
     embed: Embed,
     policy: SynthesisPolicy,
-    find: Embed | None = None,
+    find: Encode | None = None,
 ) -> list[dict[str, Json]]:
     """{tool_id, verdict, flaws, score: None, reasons} per row, by rules alone; a row about an
     unknown or unusable tool is rejected. find: embeds by a model that was trained to find tools."""
@@ -180,7 +181,7 @@ def judge_rows(
     embed: Embed,
     llm: LLM,
     policy: SynthesisPolicy,
-    find: Embed | None = None,
+    find: Encode | None = None,
 ) -> list[dict[str, Json]]:
     """As `verify_rows`, with the judge's score, verdict and reasons for what the rules left open; a
     row without a usable answer stays `unsure`."""

@@ -19,6 +19,7 @@ from assets.synthesis.policy import SynthesisPolicy
 from assets.synthesis.tables import ONE_CALL, PARALLEL, SEQUENTIAL, dump_text, fail_row
 from assets.synthesis.verify.pair_checks import PairFinding
 from assets.synthesis.verify.rules import UnreadableColumn, decide, read_conversation
+from assets.vectors.encoders.embedder import Encode
 from warehouse.item_failure import try_item
 from warehouse.json_types import Json, Row
 from warehouse.sanitize.untrusted_text import drop_surrogates
@@ -33,7 +34,7 @@ class SiblingTools:
     requests for another tool plain MiniLM tells 11 at 3% false alarms, the shipped one 17 at 1%."""
 
     servers: Mapping[str, Collection[str]]
-    embed: Embed
+    embed: Encode
 
 
 def filter_rows(
@@ -143,12 +144,14 @@ def make_echo_finding(cosine: float | None, above: float) -> PairFinding | None:
 
 
 def find_nearer_siblings(
-    requests: Sequence[tuple[str, Sequence[str]]], embed: Embed, policy: SynthesisPolicy
+    requests: Sequence[tuple[str, Sequence[str]]], embed: Encode, policy: SynthesisPolicy
 ) -> list[PairFinding | None]:
     """The flaw of each request whose cosine with another tool of its server is larger by
     `sibling_above` than with its own. requests: (text, texts of the tools, the own one first)."""
     compared = [(text, tools) for text, tools in requests if len(tools) > 1]
-    vectors = _embed_distinct([each for text, tools in compared for each in (text, *tools)], embed)
+    asked, offered = (text for text, _ in compared), (tool for _, of in compared for tool in of)
+    vectors = _embed_distinct(asked, lambda texts: embed(texts, True))
+    vectors |= _embed_distinct(offered, lambda texts: embed(texts, False))
 
     def compare(text: str, tools: Sequence[str]) -> PairFinding | None:
         if len(tools) < 2 or not {text, *tools} <= vectors.keys():

@@ -55,6 +55,9 @@ def embed_queries(embedder: Embedder, texts: Sequence[str]) -> np.ndarray:
     return embedder.embed(texts)
 
 
+Encode = Callable[[Sequence[str], bool], np.ndarray]  # texts, whether they are questions
+
+
 @dataclass(frozen=True)
 class EncoderFiles:
     """What of an embedder is written to a folder: what `encoder.json` says, and other files."""

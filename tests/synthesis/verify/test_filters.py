@@ -1,6 +1,7 @@
 """Filters over a partition: echoes are rejected, near-copies point to the row that stays."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -63,7 +64,7 @@ def test_a_request_for_another_tool_of_its_server_is_rejected():
     texts = ("read this file", "the current time in Oslo please")
     asked = [row(at, text, calls=calls) for at, text in enumerate(texts)]
     servers = {"npm:a": ["time", "file"], "npm:b": ["mute"]}
-    beside = SiblingTools(servers, embed)
+    beside = SiblingTools(servers, lambda texts, _: embed(texts))
 
     def find_kinds(siblings: SiblingTools | None) -> list[list[str]]:
         rows = filter_rows(asked, CONTRACTS, embed, POLICY, siblings)
@@ -72,7 +73,7 @@ def test_a_request_for_another_tool_of_its_server_is_rejected():
     assert find_kinds(beside) == [["nearer_sibling"], []]
     [flaw] = json.loads(filter_rows(asked, CONTRACTS, embed, POLICY, beside)[0]["flaws"])
     assert flaw["reason"].endswith(f"more than {POLICY.sibling_above} (sibling_above) apart")
-    assert find_kinds(None) == find_kinds(SiblingTools({"npm:a": ["time"]}, embed)) == [[], []]
+    assert find_kinds(None) == find_kinds(replace(beside, servers={"npm:a": ["time"]})) == [[], []]
     once = filter_rows(asked, CONTRACTS, embed, POLICY, beside)
     again = filter_rows(once, CONTRACTS, embed, POLICY)
     assert [each["flaws"] for each in again] == ["[]", "[]"]  # forgotten where it no longer holds

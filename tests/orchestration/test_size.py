@@ -20,7 +20,7 @@ BUDGET = {
     "assets/vectors": (3_006, 19),
     "assets/synthesis": (10_288, 52),
     "assets/outcomes": (7_844, 41),
-    "training": (12_593, 82),
+    "training": (12_600, 82),
     "serving": (8_996, 42),
     "orchestration": (5_755, 36),
     "demo": (2_508, 21),

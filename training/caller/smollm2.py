@@ -95,8 +95,7 @@ def write_smollm2_base(home: Path) -> Path:
         from transformers import AutoModelForCausalLM, AutoTokenizer
 
         # Transformers reads the file three times and makes a map of names per module: 26 s, not 13.
-        names = "GGUFReader", "get_tensor_name_map"
-        once: dict[str, Any] = {name: cache(getattr(gguf, name)) for name in names}
+        once: Any = {n: cache(getattr(gguf, n)) for n in ("GGUFReader", "get_tensor_name_map")}
         with patch.multiple(gguf, **once), redirect_stderr(StringIO()):  # bars over local files
             tokenizer = AutoTokenizer.from_pretrained(str(package), gguf_file=GGUF)
             tokenizer.chat_template = TEMPLATE.read_text(encoding="utf-8")

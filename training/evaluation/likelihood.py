@@ -1,9 +1,12 @@
 """How likely a caller finds right calls: that shows a change on fewer requests than they do."""
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from assets.vectors.encoders.session import count_cores
 from training.caller.bases import load_caller
+from training.caller.packing import TrainingLesson
 from training.caller.tokenise import make_row_lessons
 from training.evaluation.caller_items import CallerItem
 from training.prompts.render import render_conversation, render_tool_schema
@@ -16,15 +19,20 @@ def measure_likelihood(home: Path, caller: str, items: Sequence[CallerItem]) -> 
     import torch
 
     model, tokenizer, _ = load_caller(home, caller, device := pick_device("auto"))
-    nats: dict[str, float] = {}
+    lessons: dict[str, TrainingLesson] = {}
     for item in items:
         called = {call["name"] for call in item.expected}
         schemas = [render_tool_schema(tool) for tool in item.tools if tool["name"] in called]
         turn = render_conversation(tokenizer, schemas, item.instruction, item.expected)
-        [lesson] = make_row_lessons(tokenizer, [turn])
+        [lessons[item.item_id]] = make_row_lessons(tokenizer, [turn])
+
+    def measure(lesson: TrainingLesson) -> float:
         ids = torch.tensor([lesson.ids], device=device)
         with torch.no_grad():
             logits = model.eval()(ids, logits_to_keep=lesson.learned + 1).logits[0, :-1].float()
         loss = torch.nn.functional.cross_entropy(logits, ids[0, lesson.start :], reduction="sum")
-        nats[item.item_id] = round(-float(loss), 3)
-    return nats
+        return round(-float(loss), 3)
+
+    # A role that is due beside others has one thread of torch, also once those are done.
+    with ThreadPoolExecutor(count_cores()) as pool:
+        return dict(zip(lessons, pool.map(measure, lessons.values()), strict=True))

@@ -11,6 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import islice
 from typing import Any
 
 from assets.contracts.repair.problems import find_problems
@@ -130,9 +131,7 @@ class ValuePool:
 
     def add_answer(self, answer: Json, source: str) -> None:
         """The scalars of an answer."""
-        for at, (key, value) in enumerate(_walk_scalars(answer)):
-            if at == _MOST_OF_ANSWER:
-                break
+        for key, value in islice(_walk_scalars(answer), _MOST_OF_ANSWER):
             self.add(key, value, source)
 
     def find_matches(self, slot: ParameterSlot) -> list[ObservedValue]:
@@ -269,7 +268,7 @@ def propose_calls(
     filler = _CallFiller(pool, get_input_schema(contract), rng, searches)
     calls: dict[str, ProposedCall] = {}
     for number in range(2 * count):
-        filler.number, sources = number, dict[str, str]()
+        filler.number, filler.taken, sources = number, list[Json](), dict[str, str]()
         arguments: dict[str, Json] = {}
         for slot in slots:
             known = not slot.required and filler.knows_name(slot)
@@ -288,13 +287,14 @@ def propose_calls(
 @dataclass
 class _CallFiller:
     """Fills the parameters of one contract. searches: its tool looks for something, in folders.
-    number: of the call, which takes another value each time."""
+    number: of the call, which takes another value each time. taken: by its other parameters."""
 
     pool: ValuePool
     root: Schema
     rng: random.Random
     searches: bool = False
     number: int = 0
+    taken: list[Json] = field(default_factory=list)
     _matches: dict[str, list[ObservedValue]] = field(default_factory=dict)
 
     def find_matches(self, slot: ParameterSlot) -> list[ObservedValue]:
@@ -319,8 +319,9 @@ class _CallFiller:
             found = self.pool.find_words()
         if not found and slot.type == "string" and _GLOBS & set(slot.words):
             found = self.pool.find_endings()
-        if found:
+        if found := [item for item in found if item.value not in self.taken] or found:
             item = found[self.number % len(found)]
+            self.taken.append(item.value)
             return _take_value(item, slot), item.source
         items = resolve_schema(slot.schema.get("items") or {}, self.root)
         if slot.type == "array" and guess_json_type(items) == "object" and depth < _DEEPEST:
@@ -331,10 +332,10 @@ class _CallFiller:
             filled, source = self._fill_object(slot.schema, depth)
             if filled:
                 return filled, source
+        # Words in a description are choices, too; what exists went before them.
+        invented = slot.type in ("string", "array", "object") and not slot.choices
         value = draw_new_value(slot, self.root, self.rng, ())
-        if slot.choices:  # of words in a description, what exists goes before them
-            return value, SCHEMA
-        return value, INVENTED if slot.type in ("string", "array", "object") else SCHEMA
+        return value, INVENTED if invented else SCHEMA
 
     def _fill_object(self, schema: Schema, depth: int) -> tuple[dict[str, Json], str]:
         """The required members; the source of the whole is the weakest of theirs."""
@@ -362,9 +363,7 @@ def read_answered(
     """What only this call tells. Of a list it is the first member, as a person means by "it"."""
     stated = {str(value) for _, value in _walk_scalars(dict(arguments), "argument")}
     first: dict[str, ObservedValue] = {}
-    for at, (key, value) in enumerate(_walk_scalars(answer)):
-        if at == _MOST_OF_ANSWER:
-            break
+    for key, value in islice(_walk_scalars(answer), _MOST_OF_ANSWER):
         if isinstance(value, (str, int)) and not isinstance(value, bool):
             first.setdefault(key, ObservedValue(key, value, tool))
     untold = tuple(item for item in first.values() if str(item.value) not in stated)

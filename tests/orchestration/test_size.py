@@ -19,7 +19,7 @@ BUDGET = {
     "assets/catalogue": (680, 5),
     "assets/vectors": (3_006, 19),
     "assets/synthesis": (10_288, 52),
-    "assets/outcomes": (7_844, 41),
+    "assets/outcomes": (7_843, 41),
     "training": (12_600, 82),
     "serving": (8_996, 42),
     "orchestration": (5_755, 36),

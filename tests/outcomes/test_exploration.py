@@ -89,10 +89,12 @@ def test_members_words_counts_and_choices_are_filled_in_as_the_schema_says():
     assert {call.arguments["count"] for call in propose(counter, pool)} == {7}
     tool = make_tool("draw", ["kind", "label"], kind={"enum": ["bar"]}, label=TEXT)
     [call, *_] = propose(tool, exploration.ValuePool())
-    assert (call.arguments["kind"], call.sources) == (
-        "bar",
-        {"kind": exploration.SCHEMA, "label": exploration.INVENTED},
-    )
+    sources = {"kind": exploration.SCHEMA, "label": exploration.INVENTED}
+    assert (call.arguments["kind"], call.sources) == ("bar", sources)
+    pool, date = exploration.ValuePool(), {**TEXT, "description": "As YYYY-MM-DD"}
+    pool.add_answer({"date": ["2025-06-02", "2025-07-20"]}, "list_days")
+    between = make_tool("days_between", ["start", "end"], start=date, end=date)
+    assert {len({*call.arguments.values()}) for call in propose(between, pool)} == {2}
 
 
 def test_tools_that_list_come_first_and_an_answer_without_end_teaches_a_little():

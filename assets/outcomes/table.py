@@ -42,11 +42,6 @@ def has_run(row: Mapping[str, Any]) -> bool:
     return row["outcome"] is not None and (row["outcome"] != REFUSED or row["status"] == "ok")
 
 
-def is_invalid(row: Mapping[str, Any]) -> bool:
-    """Whether no model should learn the call by its real response (MCP-Flow's filter)."""
-    return row["outcome"] not in (USEFUL, None) and row["blame"] in _COUNTED
-
-
 def read_tried(tables: Tables, as_of: float | None = None) -> dict[str, PairEvidence]:
     """Pair -> what executions of its calls say, now or as of a time (epoch seconds)."""
     return group_by_pair(tables.read(EXECUTIONS, as_of=as_of).to_dicts())
@@ -61,7 +56,6 @@ def may_keep(tried: PairEvidence | None, rule: str) -> bool:
 
 def group_by_pair(rows: Iterable[Row]) -> dict[str, PairEvidence]:
     """Pair -> what executions of its own calls say of it; none whose calls were not sent."""
-
     rows_by_pair: dict[str, list[Row]] = {}
     for row in rows:
         if row["twin_of"] is None and has_run(row):
@@ -76,4 +70,6 @@ def _summarise_pair(rows: list[Row]) -> PairEvidence:
     if proof == PROVED and None in proofs:
         proof = UNPROVED  # a call of it was not tried
     useful = all(row["outcome"] == USEFUL for row in rows)
-    return PairEvidence(useful, any(map(is_invalid, rows)), proof)
+    # By the real response no model should learn such a call (MCP-Flow's filter).
+    failed = (row for row in rows if row["outcome"] not in (USEFUL, None))
+    return PairEvidence(useful, any(row["blame"] in _COUNTED for row in failed), proof)

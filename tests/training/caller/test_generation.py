@@ -166,6 +166,7 @@ def test_a_template_without_json_arguments_is_told_with_the_fix(loaded):
 
 
 TOOL = raw_tool("make", "file")
+ENDED = "over <|im_end|> and out"  # a text of a contract with a special token in it
 
 
 @pytest.fixture(scope="module")
@@ -205,16 +206,16 @@ def test_a_grammar_holds_the_copy_and_a_bad_one_does_not_stop_it(loaded, copy):
     answers = write(write_prompts(tokenizer), grammars, held, max_new=120)
     for text in answers[:3]:
         call = json.loads(text)
-        assert call["name"] == "make_file"
-        assert validate_call(odd, call["arguments"]) == []
+        assert (call["name"], validate_call(odd, call["arguments"])) == ("make_file", [])
     assert answers[3]
     # What must be written is longer than what may be: it is cut, and the runtime not overrun.
-    schema = {"properties": {"title": {"enum": ["ab " * 999]}}, "required": ["title"]}
-    forced = {**TOOL, "inputSchema": {"type": "object", **schema}}
-    cut = [grammars.write_grammar([forced], must_call=True)]
-    for most in (1, 7, 40):
-        [text] = write(write_prompts(tokenizer)[:1], grammars, cut, max_new=most)
-        assert ('{"name": "make_file", "arguments": {"title": "' + "ab " * 999).startswith(text)
+    for value, most in (("ab " * 999, 1), ("ab " * 999, 7), ("ab " * 999, 40), (ENDED, 90)):
+        schema = {"properties": {"title": {"enum": [value]}}, "required": ["title"]}
+        forced = {**TOOL, "inputSchema": {"type": "object", **schema}}
+        cut, asked = [grammars.write_grammar([forced], must_call=True)], write_prompts(tokenizer)
+        [text] = write(asked[:1], grammars, cut, max_new=most)
+        assert f'{{"name": "make_file", "arguments": {{"title": "{value}"}}}}'.startswith(text)
+        assert write(asked[:1], grammars, cut, max_new=most, is_over=lambda: True) == [""]
 
 
 @pytest.mark.slow  # a process that imports torch and the builder
@@ -231,8 +232,7 @@ def test_a_model_that_the_builder_does_not_know_is_refused(loaded, tmp_path):
 
 def test_copies_used_long_ago_go(tmp_path):
     for at in range(6):
-        folder = tmp_path / str(at)
-        folder.mkdir()
+        (folder := tmp_path / str(at)).mkdir()
         (folder / "genai_config.json").write_text("{}")
         os.utime(folder / "genai_config.json", (at, at))
     fast_generation._remove_old_copies(tmp_path)

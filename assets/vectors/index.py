@@ -103,7 +103,7 @@ def embed_texts(
     return np.stack([vectors[key] for key in keys]) if keys else np.zeros((0, 0), np.float32)
 
 
-def embed_through(
+def embed_either_kind(
     texts: Sequence[str], is_query: bool, embedder: Embedder, store: LanceStore
 ) -> np.ndarray:
     """Vectors of requests or of tools, float32 [len(texts), dim], through the table of their sort;

@@ -134,7 +134,7 @@ class FastModel:
         written = [] if is_over and is_over() else _read_forced(matcher, max_new)
         generator.append_tokens(prompt + written)
         while len(written) < max_new and not (is_over and is_over()):
-            token = _choose(generator.get_logits(), matcher)
+            token = _choose_token(generator.get_logits(), matcher)
             if token == self._end:
                 break
             # Never more than its limit, or the runtime overwrites its own memory.
@@ -144,7 +144,7 @@ class FastModel:
         return written
 
 
-def _choose(logits: Any, matcher: Any) -> int:
+def _choose_token(logits: Any, matcher: Any) -> int:
     """The likeliest token of those that may be written. A grammar that grew beyond its limits
     holds nothing back: the ladder judges the call."""
     from llguidance import numpy as masks

@@ -17,7 +17,7 @@ from assets.vectors.encoders.choose import open_base
 from assets.vectors.encoders.embedder import BadEmbedder, Embedder, Encode, Prompts
 from assets.vectors.encoders.minilm import MiniLM, digest_base, open_general
 from assets.vectors.encoders.weights import BASE, BadAdapter, read_adapter_prompts
-from assets.vectors.index import digest_text, embed_through
+from assets.vectors.index import digest_text, embed_either_kind
 from assets.vectors.scale import get_plain
 from training.evaluation.metrics import bootstrap_difference, bootstrap_mean
 from training.retriever.settings import NONE
@@ -88,7 +88,7 @@ def make_encoder(
     the router's index. `untrained`: what `base` is where trainings start from nothing."""
     as_it_is = untrained if name == BASE_LABEL and start == NONE else None
     embedder = as_it_is or load_retriever(home, name, start)
-    return partial(embed_through, embedder=embedder, store=store)
+    return partial(embed_either_kind, embedder=embedder, store=store)
 
 
 def select_testable_rows(rows: Sequence[Row]) -> list[Row]:

@@ -54,7 +54,7 @@ from assets.synthesis.writing.units import (
     plan_units,
 )
 from assets.vectors.encoders.embedder import Embedder
-from assets.vectors.index import INSTRUCTIONS, embed_texts, embed_through, find_near_rows
+from assets.vectors.index import INSTRUCTIONS, embed_either_kind, embed_texts, find_near_rows
 from warehouse.item_failure import describe_failure, try_item
 from warehouse.json_types import Json, Record
 from warehouse.llm.client import LLM, OFFLINE, run_batch
@@ -347,7 +347,7 @@ def write_pairs(
     embed = partial(embed_texts, embedder=embedder, store=store, table=INSTRUCTIONS)
     siblings = None
     if (retriever := open_retriever()) is not None:
-        find = partial(embed_through, embedder=retriever, store=store)
+        find = partial(embed_either_kind, embedder=retriever, store=store)
         siblings = SiblingTools(offer.servers, find)
     rows = filter_rows(rows, offer.contracts, embed, policy, siblings)
     return WritingResult(keep_other_servers(plan.last, rows, only), due, offer)

@@ -122,9 +122,7 @@ def _render_table(name: str, figures: Json) -> str:
     return "\n".join(lines)
 
 
-def _cache_embedding(
-    embed: Callable[[Sequence[str]], np.ndarray],
-) -> Callable[..., np.ndarray]:
+def _cache_embedding(embed: Callable[[Sequence[str]], np.ndarray]) -> Callable[..., np.ndarray]:
     """Each text is embedded once for all arms; the first arm's seconds hold that."""
     kept: dict[str, np.ndarray] = {}
 

@@ -60,10 +60,7 @@ def describe_benchmark(
 
 
 def find_repeated(
-    warehouse: Warehouse,
-    items: Sequence[CallerItem],
-    name: str,
-    embed: Embed | None,
+    warehouse: Warehouse, items: Sequence[CallerItem], name: str, embed: Embed | None
 ) -> tuple[dict[str, Any], frozenset[str]]:
     """(what of the requests and the contracts stands in our training set, ids of items that are
     clean by both)."""

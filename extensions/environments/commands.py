@@ -42,9 +42,7 @@ def export(
 
 
 @app.command("live")
-def answer_live(
-    folder: Annotated[Path, typer.Argument(help="an exported environment")],
-) -> None:
+def answer_live(folder: Annotated[Path, typer.Argument(help="an exported environment")]) -> None:
     """Answer an exported environment's calls by its servers, line by line (stdin, stdout)."""
     from assets.servers.deploy.deployment_table import DEPLOYMENTS
     from extensions.environments.live import LiveTasks, answer_lines

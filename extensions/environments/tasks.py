@@ -112,10 +112,7 @@ def _read_training_set(warehouse: Warehouse, training_set: str) -> list[dict[str
 
 
 def _drop_held(
-    warehouse: Warehouse,
-    known: Mapping[str, Row],
-    played: Sequence[Row],
-    left_out: Counter[str],
+    warehouse: Warehouse, known: Mapping[str, Row], played: Sequence[Row], left_out: Counter[str]
 ) -> dict[str, Row]:
     """The contracts of the release that are clear now. Of what was played the rows that rest on
     another are counted."""

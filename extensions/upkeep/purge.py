@@ -22,11 +22,7 @@ from assets.vectors.texts import build_server_views, split_id
 from extensions.upkeep.garbage import GarbageItem, is_finished, measure_size, remove_path
 from extensions.upkeep.home_tables import TABLES
 from extensions.upkeep.ledger_inspection import list_effect_blobs, list_local_answers
-from extensions.upkeep.stored_versions import (
-    LanceVersions,
-    find_schema_version,
-    write_mark,
-)
+from extensions.upkeep.stored_versions import LanceVersions, find_schema_version, write_mark
 from serving.index.model import IndexBroken
 from serving.ranking.overlays import find_taken_tools
 from training.releases.champion import hold_pointer_lock

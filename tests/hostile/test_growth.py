@@ -165,6 +165,12 @@ def test_a_parser_takes_time_in_proportion(name, pump, tmp_path):
     assert measure_growth(lambda text: PARSERS[name][0](tmp_path, text), pump) <= MOST
 
 
+def test_a_function_that_was_slowed_once_is_measured_again(monkeypatch):
+    times = iter([1.0, 0.1, 0.4, 0.1])
+    monkeypatch.setattr(growth, "_measure_time", lambda *_: next(times))
+    assert measure_growth(len, ("", "a", "")) == 4.0
+
+
 # Modules whose texts are cut before they are matched, and to how many characters.
 CUT = {"assets/synthesis/offline/invented_values.py": 1_000}
 SAMPLE = 32  # of so many patterns `make test` takes one

@@ -82,7 +82,7 @@ class Bench:
     def recipe(self, source: str, name: str = "x", **facts: Any) -> LaunchRecipe:
         require_sandbox()
         tree = self.folder / name
-        tree.mkdir()
+        tree.mkdir(parents=True)
         (tree / "main.py").write_text(PREAMBLE + HARNESS + source)
         for path in (tree, self.folder):
             path.chmod(0o755)

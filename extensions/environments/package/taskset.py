@@ -48,9 +48,7 @@ class ToolServer(vf.Toolset[vf.ToolsetConfig, ToolState]):
     async def list_tools(self) -> list[Tool]:
         return [
             Tool(
-                name=tool["name"],
-                description=tool["description"],
-                input_schema=tool["inputSchema"],
+                name=tool["name"], description=tool["description"], input_schema=tool["inputSchema"]
             )
             for tool in self._episode.list_tools()
         ]

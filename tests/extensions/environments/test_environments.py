@@ -238,7 +238,6 @@ TASK, GONE, MOVED, UNKNOWN = "t1:here", "t1:gone", "t1:moved", "t1:unknown"
 
 @pytest.fixture
 def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
-    (tmp_path / "servers").mkdir()
     tmp_path.chmod(0o755)
     return Bench(tmp_path / "servers", monkeypatch)
 

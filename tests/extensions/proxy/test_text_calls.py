@@ -28,7 +28,7 @@ MESSAGES: Any = [{"name": one["name"], "input_schema": one["inputSchema"]} for o
 ASK: Any = [{"role": "user", "content": "weather?"}]
 HERMES = f"I look.\n<tool_call>\n{CALL}\n</tool_call>"
 NOT_ANNOUNCED = {  # the text holds words, and calls without a mark
-    *("Hermes, closed alone", "Cohere", "words, then code", "prose"),
+    *("Hermes, closed alone", "Cohere", "words, then code", "prose")
 }
 # Words that stay: what stands before calls, thoughts, an observation that the model made up.
 LEFT = {

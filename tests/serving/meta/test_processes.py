@@ -124,10 +124,8 @@ class Sandboxed(MetaServer):
 
 @pytest.fixture
 def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
-    folder = tmp_path / "servers"
-    folder.mkdir()
     tmp_path.chmod(0o755)
-    return Bench(folder, monkeypatch)
+    return Bench(tmp_path / "servers", monkeypatch)
 
 
 @pytest.mark.parametrize("mode", ERAS)

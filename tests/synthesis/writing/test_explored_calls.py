@@ -7,6 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from assets.contracts.quarantined_tools import key_contract as key
 from assets.synthesis.policy import SynthesisPolicy
 from assets.synthesis.tables import (
     CLARIFY,
@@ -89,14 +90,10 @@ def test_only_single_calls_of_the_same_contract_take_them_and_their_plan_moves(l
 FIND, CLOSE = snapshot_rows([FIND_TICKET, CLOSE_TICKET])
 
 
-def name(row: Any) -> tuple[str, str, str]:
-    return row["server_id"], row["tool"], row["contract_digest"]
-
-
-SOUGHT = ExploredCall("o1:find", name(FIND), {"word": "printer"}, text='{"ticket_id": "T-88"}')
+SOUGHT = ExploredCall("o1:find", key(FIND), {"word": "printer"}, text='{"ticket_id": "T-88"}')
 CLOSED = ExploredCall(
     "o1:close",
-    name(CLOSE),
+    key(CLOSE),
     {"ticket_id": "T-88"},
     {"ticket_id": "search_tickets"},
     {"ticket_id": ("o1:find", "ticket_id")},
@@ -112,7 +109,7 @@ def write_one(ledger: Any, task: str, own: Any, explored: ExploredTools, *more: 
 
 
 def test_a_sequence_takes_a_value_that_only_the_first_answer_tells(ledger):
-    assert DESK.list_joined() == {name(CLOSE)[:2]}
+    assert DESK.list_joined() == {key(CLOSE)[:2]}
     row = write_one(ledger, SEQUENTIAL, CLOSE, DESK)
     assert (row["status"], row["verdict"], row["basis"]) == ("ok", "accept", EXPLORED)
     assert "printer" in row["instruction"]

@@ -33,14 +33,8 @@ from training.runtime.model_store import (
     write_job,
 )
 
-CHOSEN: dict[str, Any] = {
-    "learning_rate": 5e-3,
-    "rank": 4,
-    "batch": 2,
-    "accumulate": 2,
-    "threads": 1,
-}
-CHOSEN |= {"context": 400, "candidates": 3}
+CHOSEN: dict[str, Any] = {"learning_rate": 5e-3, "rank": 4, "batch": 2, "accumulate": 2}
+CHOSEN |= {"threads": 1, "context": 400, "candidates": 3}
 ROWS = make_rows(24)  # 6 updates of 4 rows an epoch
 FEW = ROWS[:8]  # 2 updates
 

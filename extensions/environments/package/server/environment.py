@@ -133,9 +133,7 @@ class ToolEnvironment(Environment):
     def _list_tools(self) -> list[Tool]:
         return [
             Tool(
-                name=tool["name"],
-                description=tool["description"],
-                input_schema=tool["inputSchema"],
+                name=tool["name"], description=tool["description"], input_schema=tool["inputSchema"]
             )
             for tool in self._episode.list_tools()
         ]

@@ -1,6 +1,6 @@
 """Trains the caller that the package ships: one LoRA adapter of SmolLM2-135M-Instruct.
 
-    python -m benchmarks.caller_fit --data FOLDER [--home FOLDER] [--write]
+    python -m benchmarks.caller_fit --data FOLDER [--home FOLDER] [--seed N] [--write [FOLDER]]
     python -m benchmarks.caller_fit --home FOLDER --basis explored [--most N]
 
 FOLDER holds `corpus/pairs_A*.jsonl` (requests with the right arguments) and
@@ -8,8 +8,8 @@ FOLDER holds `corpus/pairs_A*.jsonl` (requests with the right arguments) and
 training split of a Toolmill home: no tool, missing value, clarification, recovery, several calls.
 Servers of the platform's test split (30%) are left out. `--basis` takes N single calls of a home
 that were written from that basis, and nothing else: for comparing what is learnt. A training that
-was stopped continues from
-its last checkpoint.
+was stopped continues from its last checkpoint. `--write` ships the adapter, or keeps it in a new
+folder.
 """
 
 import argparse
@@ -233,7 +233,8 @@ def write_shipped(trained: Path, card: Mapping[str, Any], folder: Path, data: Pa
     """Writes the adapter in half precision with its recipe, card and replay into `folder`."""
     from safetensors.torch import load_file, save_file
 
-    shutil.rmtree(folder, ignore_errors=True)
+    if folder == FOLDER:
+        shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     write_requests(data, folder)
     weights = load_file(trained / WEIGHTS)
@@ -265,14 +266,17 @@ def _write_json(path: Path, body: Mapping[str, Any]) -> None:
 
 
 def main() -> None:
+    global SETTINGS
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path)
     parser.add_argument("--home", type=Path)
     parser.add_argument("--basis", choices=["explored", "contract"])
     parser.add_argument("--most", type=int, default=100)
     parser.add_argument("--work", type=Path, default=Path("var/caller_fit"))
-    parser.add_argument("--write", action="store_true", help="ship what was trained")
+    parser.add_argument("--seed", type=int, default=SETTINGS.seed)
+    parser.add_argument("--write", nargs="?", type=Path, const=FOLDER, help="a new folder")
     options = parser.parse_args()
+    SETTINGS = replace(SETTINGS, seed=options.seed)
     if options.basis and options.home:
         card = fit_basis(options.home, options.basis, options.most, options.work)
     elif options.data:
@@ -280,7 +284,8 @@ def main() -> None:
     else:
         parser.error("give --data, or --home with --basis")
     if options.write and options.data:
-        write_shipped(get_model_folder(options.work, card["name"]), card, FOLDER, options.data)
+        trained = get_model_folder(options.work, card["name"])
+        write_shipped(trained, card, options.write, options.data)
     print(json.dumps({name: card.get(name) for name in ("name", "lessons", *TRAINED)}))
 
 

@@ -260,14 +260,14 @@ class AblationSettings(AblationOptions):
 
 
 def choose_ablation_settings(trainer: TrainerPolicy) -> AblationSettings:
-    """The options with the trainer's models. The retriever starts from nothing: what data is worth
-    is asked of an adapter that has learnt from nothing else."""
+    """The options with the trainer's models. Both start from nothing and learn all rows of an arm:
+    what data is worth is asked of an adapter that has learnt from nothing else."""
     options = trainer.options.get("ablations") or AblationOptions()
     return AblationSettings(
         **asdict(options),
         retriever=replace(trainer.retriever, start=NONE),
         retriever_base=trainer.retriever_base,
-        caller=trainer.caller,
+        caller=replace(trainer.caller, update_tokens=None),
         caller_base=trainer.caller_base,
     )
 

@@ -26,7 +26,8 @@ def test_the_shipped_retriever_indexes_and_starts_and_minilm_alone_bounds(monkey
     assert make_index_embedder(settings).id == open_general().id
     assert make_index_embedder(settings).id.startswith(f"{nightly.id}+")
     assert (trainer.retriever_base, trainer.retriever.start) == ("minilm", make_general_name())
-    assert choose_ablation_settings(trainer).retriever.start == NONE
+    arms = choose_ablation_settings(trainer)
+    assert (arms.retriever.start, arms.caller.update_tokens) == (NONE, None)
     monkeypatch.setenv(MODEL, "minilm")
     settings = load_settings()
     assert make_index_embedder(settings) is make_embedder(settings) is nightly

@@ -302,9 +302,8 @@ def test_a_secret_named_in_words_or_json_text_goes_whole_and_the_text_still_pars
 
 
 def test_many_names_of_secrets_cost_linear_time_and_long_traces_nothing(tmp_path, monkeypatch):
-    words = "password token secret pin pin pin "
+    words, log = "password token secret pin pin pin ", CallLog(tmp_path)
     assert measure_growth(redact_prose, ("", words, "")) <= MOST
-    log = CallLog(tmp_path)
     monkeypatch.setattr("assets.servers.calls.log.redact_prose", Mock(side_effect=AssertionError))
     log.keep_trace("ann", "", {"arguments": {}}, words * 100_000)
     assert log.traces.list_files() == []

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -132,10 +133,8 @@ class RequestHandlers:
 
     async def list_tools(self, ctx: Any, _: Any) -> Any:
         token, listing = self._find_token(ctx), ToolListing()
-        try:
+        with suppress(IndexMissing, IndexBroken):  # find_tools says what to do
             listing = await self._describe_index(token)
-        except (IndexMissing, IndexBroken):
-            pass  # find_tools says what to do
         calls = token.calls and self._desk.caller is not None
         return {**_COMPLETE, "tools": list_tools(listing, calls, describe_kept(token, self._desk))}
 

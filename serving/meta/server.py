@@ -5,7 +5,7 @@ of the fix. A new index is announced in sessions (to 2025-11-25) or in streams o
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -64,10 +64,8 @@ async def watch_versions(desk: MetaContext, changes: IndexChanges) -> None:
     loop, wake = asyncio.get_running_loop(), asyncio.Event()
 
     def swapped(_: str) -> None:
-        try:
+        with suppress(RuntimeError):  # the loop has closed: nobody is left to be told
             loop.call_soon_threadsafe(wake.set)
-        except RuntimeError:  # the loop has closed: nobody is left to be told
-            pass
 
     desk.served.on_change(swapped)
     last, first = None, True

@@ -19,10 +19,8 @@ def measure_growth(function: Callable[[str], Any], pump: tuple[str, str, str]) -
     long = short = ratio = float("inf")
     for _ in range(_ROUNDS):
         long = min(long, _measure_time(function, _repeat(pump, LONG)))
-        if long < _NOISE_S:
+        if long < _NOISE_S or long == float("inf"):  # two endless ones would give no number
             return long / _NOISE_S
-        if long == float("inf"):  # over an endless short one it would be no number, which passes
-            return long
         short = min(short, _measure_time(function, _repeat(pump, SHORT)))
         ratio = long / max(short, _NOISE_S)
         if ratio <= MOST:

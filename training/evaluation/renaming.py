@@ -28,10 +28,8 @@ def make_new_names(
     for name in names:
         words = tool_text({"name": name}, "name").split() or ["tool"]
         rng = random.Random(hash_to_number(f"{seed}|{name}"))
-        if len(words) > 1:
-            words = [*words[1:], words[0]]
-        else:
-            words = [rng.choice(_NAME_MARKS), *words]
+        one = len(words) == 1
+        words = [rng.choice(_NAME_MARKS), *words] if one else [*words[1:], words[0]]
         fresh = _join_name_words(words, "_" if "_" not in name else "camel")[:_MOST_NAME]
         number = 2
         while fresh in used_names:

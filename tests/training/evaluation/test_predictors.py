@@ -379,9 +379,11 @@ def test_a_call_says_what_its_request_says(arguments, grounded):
     "arguments, request_text, grounded",
     ({"page": 1, "open": True}, "Open page 1.", {"page": 1, "open": True}),  # 1 == True
     ({"page": 5, "size": 5}, "Five rows of page 5.", {"page": 5}),  # of two equal ones the first,
-    # Said by itself too, be it in other capitals.
-    ({"start": "York", "to": "New York"}, "From York to New York.", None),
+    ({"start": "York", "to": "New York"}, "From York to New York.", None),  # said by itself too
     ({"start": "a/plan.md", "title": "plan"}, "Read a/plan.md, titled Plan.", None),
+    ({"start": "a/b.md"}, "Copy /a/b.md", {"start": "/a/b.md"}),
+    ({"start": "b.md"}, "Copy ~/b.md", {"start": "~/b.md"}),
+    ({"start": "b.md", "to": "a.com/b"}, "Copy ./b.md, or b.md, to http://a.com/b", None),
 )
 def test_values_that_python_calls_equal_stay_apart(arguments, request_text, grounded):
     texts = {"title": TEXT, "start": TEXT, "to": TEXT}

@@ -30,14 +30,8 @@ from warehouse.llm.chat import ChatTurn, write_wire_name
 from warehouse.llm.roles import LLMError
 from warehouse.sanitize.untrusted_text import quote_name, read_name, shorten_text
 
-PLANNED, ANSWERED, EMPTY, TURN_LIMIT, BUDGET = (
-    "planned",
-    "answered",
-    "empty",
-    "turn_limit",
-    "budget",
-)
-UNKNOWN_TOOL, TOO_MANY = "unknown_tool", "too_many_calls"
+PLANNED, ANSWERED, EMPTY, TURN_LIMIT = "planned", "answered", "empty", "turn_limit"
+BUDGET, UNKNOWN_TOOL, TOO_MANY = "budget", "unknown_tool", "too_many_calls"
 # The calls that stand in a model's text, (name, arguments) each.
 ReadCalls = Callable[[str], Sequence[tuple[str, Any]]]
 _FLAWED = "does not fit the tool's contract: "
@@ -296,8 +290,9 @@ def _describe_round(step: SearchRound) -> dict[str, Any]:
 
 
 class OfflineSpeaker:
-    """Asks once in the last user message's words and calls the first function shown; given
-    functions from the start, the best by BM25. fill: (contract, request) -> arguments."""
+    """Asks once in the last user message's words and calls the first function shown whose call
+    fits its contract, or the first; given functions from the start, the best by BM25. fill:
+    (contract, request) -> arguments."""
 
     def __init__(self, fill: Fill | None = None) -> None:
         self._fill = fill or (lambda _contract, _request: {})
@@ -312,9 +307,12 @@ class OfflineSpeaker:
             return _make_turn(write_block(None, " ".join(request.split())))
         if not tools or str(last["content"]).startswith("No tool surely fits"):
             return _make_turn(NONE_FITS)
-        function = tools[0 if requests else _find_nearest(tools, request)]["function"]
-        contract = {**function, "inputSchema": function["parameters"]}
-        return _make_turn("", (function["name"], self._fill(contract, request)))
+        shown = tools if requests else [tools[_find_nearest(tools, request)]]
+        functions = [tool["function"] for tool in shown]
+        contracts = [{**each, "inputSchema": each["parameters"]} for each in functions]
+        calls = [(contract, self._fill(contract, request)) for contract in contracts]
+        contract, arguments = next((each for each in calls if not validate_call(*each)), calls[0])
+        return _make_turn("", (contract["name"], arguments))
 
 
 def _has_asked(message: Mapping[str, Any]) -> bool:
@@ -330,8 +328,7 @@ def _find_nearest(tools: Sequence[Mapping[str, Any]], request: str) -> int:
 
 
 def _find_request(messages: Sequence[Mapping[str, Any]]) -> str:
-    requests = [str(message["content"]) for message in messages if message["role"] == "user"]
-    return requests[-1] if requests else ""
+    return next((str(each["content"]) for each in reversed(messages) if each["role"] == "user"), "")
 
 
 def _make_turn(text: str, *calls: tuple[str, Any]) -> ChatTurn:

@@ -15,14 +15,8 @@ from rich.progress import Progress, SpinnerColumn, TaskID, TextColumn, TimeElaps
 from orchestration.alerts import find_innermost, find_reason
 from warehouse.sanitize.untrusted_text import escape_lines, escape_text
 
-START, PROGRESS, NOTE, WARNING, MADE, FAILED = (
-    "start",
-    "progress",
-    "note",
-    "warning",
-    "made",
-    "fail",
-)
+START, PROGRESS, NOTE = "start", "progress", "note"
+WARNING, MADE, FAILED = "warning", "made", "fail"
 _STYLES = {NOTE: "dim", WARNING: "yellow", MADE: "green", FAILED: "red", PROGRESS: "dim"}
 _FIGURES = ("count", "new", "stale", "gone", "unchanged", "version_moved")
 _COUNTED = re.compile(r"\b\d+/\d+\b|\bsteps=\d+")  # the lines of `warehouse.progress` and of losses

@@ -34,17 +34,9 @@ from tests.support.python_process import end_process, start_server
 EXPORTED = "extensions.environments.package"
 # Without LanceDB: its runtime and its thread are not to be forked.
 LIBRARIES = (
-    "pyarrow.dataset",
-    "anthropic",
-    "openai",
-    "mcp",
-    "great_expectations",
-    "sklearn.linear_model",
-    "transformers.models.bert.modeling_bert",
-    "transformers.models.qwen3.modeling_qwen3",
-    "peft",
-    "sentence_transformers",
-    "matplotlib.pyplot",
+    *("pyarrow.dataset", "anthropic", "openai", "mcp", "great_expectations", "peft"),
+    *("transformers.models.bert.modeling_bert", "transformers.models.qwen3.modeling_qwen3"),
+    *("sklearn.linear_model", "sentence_transformers", "matplotlib.pyplot"),
     "orchestration.definitions",
 )
 

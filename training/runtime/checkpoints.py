@@ -20,13 +20,8 @@ Tell = Callable[[str], None]
 # safetensors and torch report a full disk in words of their own, without an errno; what torch's
 # writer says of a short write is "unexpected pos 11648 vs 11540".
 _FULL = (
-    "no space left",
-    "os error 28",
-    "disk quota",
-    "file too large",
-    "os error 27",
-    "inline_container",
-    "pytorchstreamwriter",
+    *("no space left", "os error 28", "disk quota", "file too large", "os error 27"),
+    *("inline_container", "pytorchstreamwriter"),
 )
 
 

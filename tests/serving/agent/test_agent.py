@@ -117,11 +117,14 @@ async def test_calls_written_as_text_count_where_they_can_be_read(router):
     assert (result.ended, result.chosen) == ("planned", ["pypi:clock::get_time"])
 
 
-async def test_rules_ask_once_and_take_the_nearest_tool(router):
+async def test_rules_ask_once_and_take_the_nearest_tool_whose_call_fits(router):
     speaker = OfflineSpeaker(lambda _, __: {"city": "x"})
     result = await run_agent("Tell the hour in a city", speaker, router)
     assert (result.chosen, result.ended, result.turns) == (["pypi:clock::get_time"], "planned", 2)
     assert result.calls[0].arguments == {"city": "x"}
+    speaker = OfflineSpeaker(lambda _, __: {"path": "x"})  # which the nearest does not take
+    result = await run_agent("Tell the hour in a city", speaker, router)
+    assert (result.calls[0].status, result.calls[0].arguments) == ("planned", {"path": "x"})
     nothing = await run_agent("Tell the hour", OfflineSpeaker(), router, allowed=())
     assert (nothing.answer, nothing.chosen) == (NONE_FITS, [])
 

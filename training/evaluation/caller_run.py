@@ -157,23 +157,24 @@ def evaluate_candidate(
         ready.clear()  # their memory
         fresh = [item for item in items if item.distractors == FRESH]
         try:
-            rows += _add_likelihood(warehouse.home, rows, fresh, names, str(card["base"]))
+            rows += _add_likelihood(warehouse, rows, fresh, names, str(card["base"]))
         except (TrainingFailed, BadTemplate) as error:
             notes.append(f"likelihood was not measured: {' '.join(str(error).split())}")
     return rows, notes
 
 
 def _add_likelihood(
-    home: Path, rows: Rows, fresh: Sequence[CallerItem], names: Sequence[str], base: str
+    warehouse: Warehouse, rows: Rows, fresh: Sequence[CallerItem], names: Sequence[str], base: str
 ) -> list[dict[str, Any]]:
     """Fills `nats` of fresh items, of callers of one base; returns the kept requests as rows."""
+    home, ledger = warehouse.home, warehouse.ledger
     kept, unasked = make_kept_items(read_requests(KEPT)), make_failed_answer(NOT_ASKED)
     kept_rows: list[dict[str, Any]] = []
     for name in names:
         own = [score_answer(item, unasked, name, rows[0]["training_set"]) for item in kept]
         kept_rows += own
         same = (read_caller_card(home, name) or {}).get("base") == base
-        nats = measure_likelihood(home, name, [*fresh, *kept]) if same else {}
+        nats = measure_likelihood(home, name, [*fresh, *kept], ledger) if same else {}
         for row in (*own, *(row for row in rows if row["model"] == name)):
             row["nats"] = nats.get(row["item_id"])
     return kept_rows

@@ -224,7 +224,7 @@ def test_the_baseline_serves_where_no_caller_can(general, tmp_path, monkeypatch,
 
 
 def test_an_update_keeps_two_thirds_of_its_change_and_goes_on_from_its_own_shape_only(
-    random_base, trained, trained_home, train_rows, monkeypatch
+    random_base, trained, trained_home, train_rows, tmp_path, monkeypatch
 ):
     import torch
     from safetensors.torch import load_file
@@ -250,8 +250,12 @@ def test_an_update_keeps_two_thirds_of_its_change_and_goes_on_from_its_own_shape
         assert torch.allclose(kept, (before[part] + 2 * whole[part]) / 3, atol=1e-6)
     shown = [row | {"contract": json.loads(row["contract"])} for row in train_rows]
     items = make_kept_items(shown)
-    nats = [measure_likelihood(trained_home, model, items) for model in (trained["name"], name)]
+    ledger = Warehouse(home=tmp_path, state=tmp_path / "state").ledger
+    models = trained["name"], name
+    nats = [measure_likelihood(trained_home, model, items, ledger) for model in models]
     assert sum(nats[0].values()) < sum(nats[1].values()) < 0
+    monkeypatch.setattr("torch.nn.functional.cross_entropy", None)
+    assert measure_likelihood(trained_home, name, items, ledger) == nats[1], "the ledger keeps them"
     with pytest.raises(TrainingFailed, match=r"does not go on from .*rank, alpha and targets"):
         train(rank=8)
 

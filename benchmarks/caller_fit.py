@@ -233,7 +233,7 @@ def write_shipped(trained: Path, card: Mapping[str, Any], folder: Path, data: Pa
     """Writes the adapter in half precision with its recipe, card and replay into `folder`."""
     from safetensors.torch import load_file, save_file
 
-    if folder == FOLDER:
+    if folder.resolve() == FOLDER.resolve():
         shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     write_requests(data, folder)
@@ -277,6 +277,8 @@ def main() -> None:
     parser.add_argument("--write", nargs="?", type=Path, const=FOLDER, help="a new folder")
     options = parser.parse_args()
     SETTINGS = replace(SETTINGS, seed=options.seed)
+    if options.write and options.write.resolve() != FOLDER.resolve() and options.write.exists():
+        parser.error(f"{options.write} is there: name a new folder")
     if options.basis and options.home:
         card = fit_basis(options.home, options.basis, options.most, options.work)
     elif options.data:

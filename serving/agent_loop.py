@@ -31,6 +31,7 @@ from warehouse.llm.roles import LLMError
 from warehouse.sanitize.untrusted_text import quote_name, read_name, shorten_text
 
 PLANNED, ANSWERED, EMPTY, TURN_LIMIT = "planned", "answered", "empty", "turn_limit"
+_TRIED = 5  # tools that the rules fill
 BUDGET, UNKNOWN_TOOL, TOO_MANY = "budget", "unknown_tool", "too_many_calls"
 # The calls that stand in a model's text, (name, arguments) each.
 ReadCalls = Callable[[str], Sequence[tuple[str, Any]]]
@@ -290,9 +291,9 @@ def _describe_round(step: SearchRound) -> dict[str, Any]:
 
 
 class OfflineSpeaker:
-    """Asks once in the last user message's words and calls the first function shown whose call
-    fits its contract, or the first; given functions from the start, the best by BM25. fill:
-    (contract, request) -> arguments."""
+    """Asks once in the last user message's words and calls the nearest function shown whose call
+    fits, else the nearest; given functions from the start, the best by BM25. fill: (contract,
+    request) -> arguments."""
 
     def __init__(self, fill: Fill | None = None) -> None:
         self._fill = fill or (lambda _contract, _request: {})
@@ -307,12 +308,21 @@ class OfflineSpeaker:
             return _make_turn(write_block(None, " ".join(request.split())))
         if not tools or str(last["content"]).startswith("No tool surely fits"):
             return _make_turn(NONE_FITS)
-        shown = tools if requests else [tools[_find_nearest(tools, request)]]
-        functions = [tool["function"] for tool in shown]
-        contracts = [{**each, "inputSchema": each["parameters"]} for each in functions]
-        calls = [(contract, self._fill(contract, request)) for contract in contracts]
-        contract, arguments = next((each for each in calls if not validate_call(*each)), calls[0])
-        return _make_turn("", (contract["name"], arguments))
+        shown = tools[:_TRIED] if requests else [tools[_find_nearest(tools, request)]]
+        return _make_turn("", self._choose_call([tool["function"] for tool in shown], request))
+
+    def _choose_call(
+        self, functions: Sequence[Mapping[str, Any]], request: str
+    ) -> tuple[str, Mapping[str, Any]]:
+        """The first call that fits; of another than the nearest tool one that says something."""
+        calls: list[tuple[str, Mapping[str, Any]]] = []
+        for function in functions:
+            contract = {**function, "inputSchema": function["parameters"]}
+            calls.append((function["name"], self._fill(contract, request)))
+            says = len(calls) == 1 or calls[-1][1]
+            if says and not validate_call(contract, calls[-1][1]):
+                return calls[-1]
+        return calls[0]
 
 
 def _has_asked(message: Mapping[str, Any]) -> bool:

@@ -12,16 +12,16 @@ from tests.support.paths import ROOT
 
 # Folder: (lines at most, modules at most), of Python files; bundles of the demo do not count.
 BUDGET = {
-    "warehouse": (7_384, 48),
+    "warehouse": (7_377, 48),
     "assets/marketplaces": (6_044, 37),
-    "assets/servers": (11_725, 53),
+    "assets/servers": (11_712, 53),
     "assets/contracts": (8_675, 35),
     "assets/catalogue": (680, 5),
     "assets/vectors": (3_006, 19),
     "assets/synthesis": (10_288, 52),
     "assets/outcomes": (7_839, 41),
-    "training": (12_624, 82),
-    "serving": (8_986, 42),
+    "training": (12_634, 82),
+    "serving": (8_996, 42),
     "orchestration": (5_749, 36),
     "demo": (2_508, 21),
     "extensions/batch": (1_264, 7),
@@ -34,8 +34,8 @@ BUDGET = {
     "extensions/scale": (1_062, 7),
     "extensions/sidecar": (2_188, 12),
     "extensions/upkeep": (2_345, 14),
-    "tests": (69_999, 422),
-    "benchmarks": (5_997, 37),
+    "tests": (70_000, 422),
+    "benchmarks": (5_999, 37),
 }
 
 

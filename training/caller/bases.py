@@ -15,12 +15,8 @@ from training.runtime.model_store import TrainingFailed, read_card
 from warehouse.storage.digest import digest
 
 _SHAPE = (
-    "model_type",
-    "hidden_size",
-    "num_hidden_layers",
-    "num_attention_heads",
-    "num_key_value_heads",
-    "vocab_size",
+    *("model_type", "hidden_size", "num_hidden_layers", "num_attention_heads"),
+    *("num_key_value_heads", "vocab_size"),
 )
 _PASSING = ("transformers_version", "dtype", "torch_dtype", "architectures", "use_cache")
 _EXPECTED = (

@@ -89,10 +89,13 @@ def ground_call(
     if contract is None or not isinstance(written, Mapping):
         return dict(call)
     text, required = RequestText(instruction), set(get_required(contract))
-    copies, paths = copy_slots(contract, instruction), _find_spans(instruction)["path"]
-    written = {name: _complete_path(value, paths, instruction) for name, value in written.items()}
+    copies, schemas = copy_slots(contract, instruction), get_properties(contract)
+    paths = _find_spans(instruction)["path"]
+    written = {
+        name: _complete_path(value, paths, instruction) if _is_path(name, schemas) else value
+        for name, value in written.items()
+    }
     # What is chosen of a list is often only implied: `metric` by "celsius".
-    schemas = get_properties(contract)
     chosen = {key for key, of in schemas.items() if isinstance(of, Mapping) and "enum" in of}
     grounded: dict[str, Any] = {}
     for name, value in written.items():
@@ -109,6 +112,14 @@ def ground_call(
         elif grade == STATED and not _is_taken(value, before, instruction):
             grounded[name] = value
     return {**call, "arguments": grounded}
+
+
+def _is_path(name: str, schemas: Mapping[str, Any]) -> bool:
+    """Whether a parameter takes any path, by its name."""
+    schema = schemas.get(name)
+    if not isinstance(schema, Mapping) or schema.keys() & {"enum", "const", "pattern", "maxLength"}:
+        return False
+    return _rank_string_kinds(name, schema)[0] == "path"
 
 
 def _complete_path(value: Any, paths: Sequence[str], instruction: str) -> Any:
@@ -148,7 +159,7 @@ def _find_spans(text: str) -> dict[str, list[str]]:
         "url": [url.rstrip(".,;:!?") for url in _URL.findall(text)],
         "email": _EMAIL.findall(text),
         "date": _DATE.findall(text),
-        "path": [path for path in _PATH.findall(_URL.sub(" ", text)) if "@" not in path],
+        "path": [p.rstrip(".") for p in _PATH.findall(_URL.sub(" ", text)) if "@" not in p],
         "number": _NUMBER.findall(_DATE.sub(" ", text)),
         "quoted": quoted,
         "code": [a or b for a, b in _CODE.findall(_URL.sub(" ", text))],
@@ -161,7 +172,7 @@ def _choose_slot_value(
 ) -> Any:
     options = schema.get("enum")
     if isinstance(options, list) and options:
-        words = set(split_words(text))
+        words = set(split_words(text[:LONGEST]))
         fits = [
             o for o in options if set(split_words(str(o))) and set(split_words(str(o))) <= words
         ]
@@ -212,10 +223,10 @@ def _take_span(spans: dict[str, list[str]], kinds: Sequence[str]) -> str | None:
 
 
 def _parse_number(text: str | None, kind: str) -> int | float | None:
-    if text is None:
+    if text is None or len(text) > _DIGITS:
         return None
     if text.removeprefix("-").isdigit():
-        return int(text) if len(text) <= _DIGITS else None
+        return int(text)
     value = float(text)
     return int(value) if kind == "integer" or value.is_integer() else value
 

@@ -1,13 +1,15 @@
 """How likely a caller finds right calls: that shows a change on fewer requests than they do."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 from assets.vectors.encoders.session import count_cores
-from training.caller.bases import load_caller
+from training.caller.bases import find_card_base, load_caller
 from training.caller.packing import TrainingLesson
-from training.caller.shipped import WEIGHTS, find_caller_folder
+from training.caller.shipped import find_caller_folder
 from training.caller.tokenise import make_row_lessons
 from training.evaluation.caller_items import CallerItem
 from training.prompts.render import render_conversation, render_tool_schema
@@ -40,7 +42,7 @@ def measure_likelihood(
         loss = torch.nn.functional.cross_entropy(logits, ids[0, lesson.start :], reduction="sum")
         return EffectOutcome(str(round(-float(loss), 3)).encode(), caller, repeatable=True)
 
-    of = hash_file(find_caller_folder(home, caller) / WEIGHTS), card.get("base_identity"), device
+    of = _identify(home, caller, card), device, str(next(model.parameters()).dtype)
     keys = {name: digest([*of, each.start, each.ids]) for name, each in lessons.items()}
     nats = {name: float(data) for name, key in keys.items() if (data := ledger.seen(key))}
     due = [name for name in lessons if name not in nats]
@@ -53,3 +55,12 @@ def measure_likelihood(
     finally:
         torch.set_num_threads(threads)
     return nats
+
+
+def _identify(home: Path, caller: str, card: Mapping[str, Any]) -> list[Any]:
+    """What a likelihood depends on beside its request: adapter, base and libraries."""
+    adapter = sorted(find_caller_folder(home, caller).glob("adapter_*"))
+    base = Path(find_card_base(home, card))  # of a hub id, which names a commit, there are no files
+    facts = [(path.name, (at := path.stat()).st_size, at.st_mtime_ns) for path in base.glob("*.*")]
+    libraries = [version(name) for name in ("torch", "transformers", "peft")]
+    return [str(base), sorted(facts), [hash_file(path) for path in adapter], libraries]

@@ -23,16 +23,8 @@ CARD = "model.json"
 README = "README.md"  # the card that people read; an extension writes it
 # Where and how a training runs: these change its result by no more than rounding and dice.
 MEANS = (
-    "device",
-    "threads",
-    "packing",
-    "pass_tokens",
-    "gradient_checkpointing",
-    "attention",
-    "checkpoint_steps",
-    "hold_tokens",
-    "cache_mb",
-    "shortlist",
+    *("device", "threads", "packing", "pass_tokens", "gradient_checkpointing", "attention"),
+    *("checkpoint_steps", "hold_tokens", "cache_mb", "shortlist"),
 )
 
 

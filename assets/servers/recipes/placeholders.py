@@ -194,18 +194,5 @@ def _find_stated_value(description: str) -> str | None:
         r"|^(localhost|\d{1,5}|true|false)$"
     ).search(description.strip())
     value = next((text for text in match.groups() if text), None) if match else None
-    meaningless = (
-        "none",
-        "null",
-        "to",
-        "is",
-        "value",
-        "empty",
-        "the",
-        "a",
-        "an",
-        "your",
-        "not",
-        "no",
-    )
-    return None if value is None or value.lower() in meaningless else value.rstrip(".")
+    empty = ("none", "null", "to", "is", "value", "empty", "the", "a", "an", "your", "not", "no")
+    return None if value is None or value.lower() in empty else value.rstrip(".")

@@ -122,9 +122,10 @@ async def test_rules_ask_once_and_take_the_nearest_tool_whose_call_fits(router):
     result = await run_agent("Tell the hour in a city", speaker, router)
     assert (result.chosen, result.ended, result.turns) == (["pypi:clock::get_time"], "planned", 2)
     assert result.calls[0].arguments == {"city": "x"}
-    speaker = OfflineSpeaker(lambda _, __: {"path": "x"})  # which the nearest does not take
-    result = await run_agent("Tell the hour in a city", speaker, router)
-    assert (result.calls[0].status, result.calls[0].arguments) == ("planned", {"path": "x"})
+    for arguments, tool in (({}, "pypi:clock::get_time"), ({"path": "x"}, "npm:odd::slow")):
+        # What needs no value fits any request. The nearest takes no path.
+        speaker = OfflineSpeaker(lambda *_, filled=arguments: filled)
+        assert (await run_agent("Tell the hour in a city", speaker, router)).chosen == [tool]
     nothing = await run_agent("Tell the hour", OfflineSpeaker(), router, allowed=())
     assert (nothing.answer, nothing.chosen) == (NONE_FITS, [])
 

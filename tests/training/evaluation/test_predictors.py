@@ -381,12 +381,13 @@ def test_a_call_says_what_its_request_says(arguments, grounded):
     ({"page": 5, "size": 5}, "Five rows of page 5.", {"page": 5}),  # of two equal ones the first,
     ({"start": "York", "to": "New York"}, "From York to New York.", None),  # said by itself too
     ({"start": "a/plan.md", "title": "plan"}, "Read a/plan.md, titled Plan.", None),
-    ({"start": "a/b.md"}, "Copy /a/b.md", {"start": "/a/b.md"}),
-    ({"start": "b.md"}, "Copy ~/b.md", {"start": "~/b.md"}),
-    ({"start": "b.md", "to": "a.com/b"}, "Copy ./b.md, or b.md, to http://a.com/b", None),
+    ({"path": "a/hosts"}, "Read /a/hosts.", {"path": "/a/hosts"}),
+    ({"path": "b.md", "start": "r"}, "Copy ~/b.md to /r", {"path": "~/b.md", "start": "r"}),
+    ({"path": "b.md"}, "Copy ./b.md, or b.md", None),
+    ({"path": "a.com/b", "image_path": "r"}, "Get http://a.com/b of /r", None),  # of an enum
 )
 def test_values_that_python_calls_equal_stay_apart(arguments, request_text, grounded):
-    texts = {"title": TEXT, "start": TEXT, "to": TEXT}
+    texts = {"title": TEXT, "start": TEXT, "to": TEXT, "path": TEXT, "image_path": {"enum": ["r"]}}
     pages = tool("read", required=(), page=INTEGER, size=INTEGER, open=BOOLEAN, **texts)
     call = {"name": "read", "arguments": arguments}
     expected = arguments if grounded is None else grounded

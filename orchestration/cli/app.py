@@ -237,6 +237,8 @@ def run(
 
     require_marketplaces(marketplace or ())
     chosen = change_demo(load_settings(), day, None)
+    if plan and server:
+        fail("--plan estimates a whole run: leave out --server, or --plan", 2)
     if plan:
         require_home(chosen.home_path())
         from orchestration.plan import make_plan

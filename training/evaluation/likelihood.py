@@ -61,6 +61,6 @@ def _identify(home: Path, caller: str, card: Mapping[str, Any]) -> list[Any]:
     """What a likelihood depends on beside its request: adapter, base and libraries."""
     adapter = sorted(find_caller_folder(home, caller).glob("adapter_*"))
     base = Path(find_card_base(home, card))  # of a hub id, which names a commit, there are no files
-    facts = [(path.name, (at := path.stat()).st_size, at.st_mtime_ns) for path in base.glob("*.*")]
+    facts = [f"{it.name} {it.stat().st_size} {it.stat().st_mtime_ns}" for it in base.glob("*.*")]
     libraries = [version(name) for name in ("torch", "transformers", "peft")]
     return [str(base), sorted(facts), [hash_file(path) for path in adapter], libraries]

@@ -131,15 +131,13 @@ def _is_secret(place: str, recipe: LaunchRecipe) -> bool:
 def _describe_setting(place: str, server_id: str) -> str:
     """What to write into toolmill.toml."""
     kind, _, name = place.partition(":")
-    table = f'`[servers."{server_id}".'
     if kind == "env":
-        return (
-            f'set {name} in the environment and {table}env] {name} = "env:{name}"` in toolmill.toml'
-        )
+        line = f'`{name} = "env:{name}"` below `[servers."{server_id}".env]`'
+        return f"set {name} in the environment and write {line} in toolmill.toml"
     if kind == "header":
         value = f'"{"Bearer " if name.lower() == "authorization" else ""}env:VARIABLE"'
-        setting = f"{table}headers] {name} = {value}`"
-        return f"keep the secret in a variable and write {setting} in toolmill.toml"
+        line = f'`{name} = {value}` below `[servers."{server_id}".headers]`'
+        return f"keep the secret in a variable and write {line} in toolmill.toml"
     return f"{place} cannot be given by a setting: list the server with it in a private mcp.json"
 
 

@@ -157,7 +157,7 @@ def find_unconfirmed(
     headers = {key: value for key, value in recipe.headers if key.lower() not in sent}
     server = f'[servers."{name}"'
     if redirecting := sorted(filter(is_redirecting, env)):
-        example = f'{server}.env] {redirecting[0]} = "env:{redirecting[0]}"'
+        example = f'{redirecting[0]} = "env:{redirecting[0]}" below {server}.env]'
         return ProbeFailure(
             "policy_denied",
             f"{name} has {gift}, and {', '.join(redirecting)[:300]} of its listing"

@@ -216,7 +216,7 @@ async def test_a_made_up_secret_is_never_sent(bench):
         assert running.caller._pool.running == 0
     assert (found.status, found.error_kind) == ("failed", "needs_secret")
     assert found.blame == "credentials"
-    assert '[servers."npm:x".env] NOTION_TOKEN = "env:NOTION_TOKEN"' in found.hint
+    assert '`NOTION_TOKEN = "env:NOTION_TOKEN"` below `[servers."npm:x".env]`' in found.hint
 
 
 async def test_what_is_made_up_and_no_secret_is_sent_and_told_when_it_fails(bench):

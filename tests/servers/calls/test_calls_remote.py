@@ -78,7 +78,7 @@ async def test_nothing_made_up_or_refused_is_sent_and_an_error_with_a_bad_status
         async with open_remote(here.url, **made) as running:
             found = await running.call()
     assert found.error_kind == "needs_secret"
-    assert 'headers] X-Api-Key = "env:VARIABLE"' in found.hint
+    assert '`X-Api-Key = "env:VARIABLE"` below `[servers.' in found.hint
     assert here.calls == []
     with serve_script(server(lambda call: call.answer(text("x")))) as here:
         async with open_remote(here.url) as running:

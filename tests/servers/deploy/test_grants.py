@@ -323,7 +323,7 @@ def test_what_redirects_a_secret_is_refused_always(policy, name, grant):
         policy = replace(policy, secrets=nothing, grants=full)
     result = deploy(recipe, policy).probe
     assert (result.error_kind, name in str(result.hint)) == ("policy_denied", True)
-    assert f'[servers."{GITHUB}".env] {name} = "env:{name}"' in str(result.hint)
+    assert f'{name} = "env:{name}" below [servers."{GITHUB}".env]' in str(result.hint)
     with expect_kind(CallFailed, "policy_denied"):
         plan_launch(GITHUB, dump_recipe(recipe), policy)
 

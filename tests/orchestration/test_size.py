@@ -14,7 +14,7 @@ from tests.support.paths import ROOT
 BUDGET = {
     "warehouse": (7_377, 48),
     "assets/marketplaces": (6_044, 37),
-    "assets/servers": (11_712, 53),
+    "assets/servers": (11_710, 53),
     "assets/contracts": (8_675, 35),
     "assets/catalogue": (680, 5),
     "assets/vectors": (3_006, 19),
@@ -22,7 +22,7 @@ BUDGET = {
     "assets/outcomes": (7_839, 41),
     "training": (12_634, 82),
     "serving": (8_996, 42),
-    "orchestration": (5_749, 36),
+    "orchestration": (5_751, 36),
     "demo": (2_508, 21),
     "extensions/batch": (1_264, 7),
     "extensions/bench": (4_680, 22),

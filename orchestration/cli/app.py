@@ -74,7 +74,7 @@ def one_line_errors() -> Iterator[None]:
             usage: Any = error
             command = usage.ctx.command_path if usage.ctx else "toolmill"
             message = shorten_text(" ".join(usage.format_message().split()).rstrip("."), _LONGEST)
-            fail(f"{message}; `{command} --help` lists what it takes", 2)
+            fail(f"{message}; `{command} --help` lists what it takes".replace("?;", "?"), 2)
         if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
             fail(f"{error.filename}: {error.strerror}; expected a path or a name", 2)
         if not isinstance(error, Exception) or not type(error).__module__.startswith(OURS):

@@ -113,7 +113,7 @@ class OpenAIEndpoint:
 
     def _make_failure(self, kind: str, passing: bool, error: Exception, role: Role) -> LLMError:
         hints = {
-            "endpoint_down": f"start the endpoint or fix base_url of role {role.name}",
+            "endpoint_down": f"start it, or fix base_url of role {role.name} or OPENAI_BASE_URL",
             "timeout": f"raise timeout_s of role {role.name} (now {role.timeout_s:g} s)",
             "rate_limited": f"set requests_per_minute of role {role.name}, or lower its"
             f" concurrency ({role.concurrency}), and run again",
@@ -121,7 +121,7 @@ class OpenAIEndpoint:
             "bad_request": f"check that {role.model!r} exists there and takes such a request",
             "server_error": "run again later: what is done is kept",
         }
-        place = role.base_url or "the SDK's default endpoint"
+        place = role.base_url or os.environ.get("OPENAI_BASE_URL") or "the SDK's default endpoint"
         message = " ".join(str(error).split())[:200]
         problem = f"{type(error).__name__} from {place} ({message})"
         expected = f"an answer of {role.model!r}"

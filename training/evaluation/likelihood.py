@@ -42,7 +42,7 @@ def measure_likelihood(
         loss = torch.nn.functional.cross_entropy(logits, ids[0, lesson.start :], reduction="sum")
         return EffectOutcome(str(round(-float(loss), 3)).encode(), caller, repeatable=True)
 
-    of = _identify(home, caller, card), device, str(next(model.parameters()).dtype)
+    of = _list_inputs(home, caller, card), device, str(next(model.parameters()).dtype)
     keys = {name: digest([*of, each.start, each.ids]) for name, each in lessons.items()}
     nats = {name: float(data) for name, key in keys.items() if (data := ledger.seen(key))}
     due = [name for name in lessons if name not in nats]
@@ -57,7 +57,7 @@ def measure_likelihood(
     return nats
 
 
-def _identify(home: Path, caller: str, card: Mapping[str, Any]) -> list[Any]:
+def _list_inputs(home: Path, caller: str, card: Mapping[str, Any]) -> list[Any]:
     """What a likelihood depends on beside its request: adapter, base and libraries."""
     adapter = sorted(find_caller_folder(home, caller).glob("adapter_*"))
     base = Path(find_card_base(home, card))  # of a hub id, which names a commit, there are no files

@@ -96,6 +96,7 @@ def test_what_is_far_too_long_is_one_line_with_its_beginning(tmp_path, monkeypat
     (("search", "x", "--index"), "--index"),
     (("search", "x", "-k", "many"), "-k"),
     (("execute",), "tool_id"),
+    (("nope",), "nope"),
     (("serch",), "Did you mean 'search', 'serve', 'bench'? `"),
 )
 def test_a_usage_error_is_one_line_that_names_the_thing_and_the_help(words, named, tmp_path):

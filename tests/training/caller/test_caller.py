@@ -251,8 +251,7 @@ def test_an_update_keeps_two_thirds_of_its_change_and_goes_on_from_its_own_shape
     shown = [row | {"contract": json.loads(row["contract"])} for row in train_rows]
     items = make_kept_items(shown)
     ledger = Warehouse(home=tmp_path, state=tmp_path / "state").ledger
-    models = trained["name"], name
-    nats = [measure_likelihood(trained_home, model, items, ledger) for model in models]
+    nats = [measure_likelihood(trained_home, it, items, ledger) for it in (trained["name"], name)]
     assert sum(nats[0].values()) < sum(nats[1].values()) < 0
     monkeypatch.setattr("torch.nn.functional.cross_entropy", None)
     assert measure_likelihood(trained_home, name, items, ledger) == nats[1], "the ledger keeps them"

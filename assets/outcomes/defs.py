@@ -141,12 +141,6 @@ def explorations(
     )
     for server, reason in sorted(result.problems.items()):
         context.log.warning(f"{server} was not explored: {reason}")
-    rows = EXPLORATIONS.frame(result.rows)
-    leaked = [
-        row["exploration_id"]
-        for row in rows.select("exploration_id", "arguments", "text").to_dicts()
-        if any(row[name] and row[name] != redact(row[name]) for name in ("arguments", "text"))
-    ]
     done = [row for row in result.rows if row["outcome"] == USEFUL]
     useful = [(row["tool"], json.loads(row["sources"])) for row in done]
     edges = count_edges(useful)
@@ -154,8 +148,7 @@ def explorations(
         context,
         warehouse,
         EXPLORATIONS_AUDIT,
-        rows,
-        rules=[AuditVerdict("no_secret_sent", not leaked, f"{len(leaked)} calls hold a secret")],
+        EXPLORATIONS.frame(result.rows),
         plan=result.due,
         metadata={
             "useful": len(useful),

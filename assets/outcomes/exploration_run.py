@@ -25,7 +25,7 @@ from warehouse.item_failure import describe_failure, try_item
 from warehouse.json_types import Record
 from warehouse.ledger.attempts import EffectOutcome
 from warehouse.progress import Progress, SilentProgress
-from warehouse.sanitize.redact import redact
+from warehouse.sanitize.redact import MARK, redact, redact_issued_keys
 from warehouse.storage.digest import digest
 from warehouse.storage.tables import RowPlan, plan_keys
 from warehouse.store import Warehouse
@@ -87,8 +87,14 @@ def explore_servers(
             rows += [row for row in last if row["server_id"] == job.server.server_id]
             continue
         shared = {"marketplace": name, "plan_digest": job.plan, "explored_at": time.time()}
-        rows += [dict.fromkeys(EXPLORATIONS.columns) | row | shared for row in found]
+        kept = [row for row in found if _holds_no_key(row["arguments"])]
+        rows += [dict.fromkeys(EXPLORATIONS.columns) | row | shared for row in kept]
     return ExplorationResult(keep_other_servers(last, rows, only), due, problems)
+
+
+def _holds_no_key(arguments: str) -> bool:
+    """A value made up for a parameter `password` is none."""
+    return MARK not in arguments and redact_issued_keys(arguments) == arguments
 
 
 def plan_explorations(

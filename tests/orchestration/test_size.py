@@ -19,7 +19,7 @@ BUDGET = {
     "assets/catalogue": (680, 5),
     "assets/vectors": (3_006, 19),
     "assets/synthesis": (10_288, 52),
-    "assets/outcomes": (7_839, 41),
+    "assets/outcomes": (7_838, 41),
     "training": (12_634, 82),
     "serving": (8_996, 42),
     "orchestration": (5_751, 36),

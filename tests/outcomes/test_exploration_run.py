@@ -338,10 +338,23 @@ calls(do, TOOLS)
     assert {bool(row["after"]) for row in purged} == {True, False}
 
 
+KEY = "ghp_" + "a1B2c3D4e5F6" * 3
+
+
 def test_a_secret_in_an_answer_is_in_no_row(bench: Bench) -> None:
-    secret = "ghp_" + "a1B2c3D4e5F6" * 3
     named = '[{"name": "Staff"}, {"name": "Sales"}]'
-    market = Explored(bench, SOURCE.replace(named, f'{named}, "note": "{secret}"'))
+    market = Explored(bench, SOURCE.replace(named, f'{named}, "note": "{KEY}"'))
     market.explore()
     assert [row for row in market.read() if row["text"] and row["tool"] == "list_sheets"]
-    assert secret not in json.dumps(market.read())
+    assert KEY not in json.dumps(market.read())
+
+
+def test_a_password_made_up_for_a_tool_stays_and_a_key_that_a_model_proposes_does_not(bench):
+    lock = {"properties": {"password": {"type": "string"}}, "required": ["password"]}
+    tools = FETCH, {"name": "lock_sheet", "inputSchema": {"type": "object"} | lock}
+    market = Explored(bench, PARCELS, tools)
+    with openai_endpoint([Say(PROPOSED.replace("ZX-9", KEY, 1))]) as endpoint:
+        market.ask("m-1", endpoint.url)
+        market.explore()
+    tried = str([row["arguments"] for row in market.read()])
+    assert [word in tried for word in ('"password":', "ZX-9", KEY)] == [True, True, False]

@@ -1,13 +1,15 @@
 """The caller on servers that it has never seen: tool, arguments, and no call where none is right.
 
-    python -m benchmarks.bench_caller --data FOLDER --model ADAPTER [--requests N]
+    python -m benchmarks.bench_caller --data FOLDER --model ADAPTER [--requests N] [--language de]
 
 FOLDER as in `benchmarks.caller_fit`, whose test servers are asked about (API-Bank: `toolmill bench
 api-bank`). Every request is asked among `--candidates` tools, up to four of them of the same
-server. Rows are arms, columns shares with 95% intervals by server.
+server. Rows are arms, columns shares with 95% intervals by server. `--language` (en, de, es, ru,
+zh): 40 of the requests, each of another server, as `translated_requests.jsonl` says them.
 """
 
 import argparse
+import json
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -67,6 +69,13 @@ def make_items(
         wrong = near[5 : 5 + candidates]
         none.append(CallerItem(f"n{at}", "unseen", "no_tool", *common, [*map(dict, wrong)], []))
     return right, none
+
+
+def translate(items: Sequence[CallerItem], language: str) -> list[CallerItem]:
+    """Those whose request is there in a language, among the same tools."""
+    lines = Path(__file__).with_name("translated_requests.jsonl").read_text("utf-8").splitlines()
+    told = {line["en"]: line[language] for line in map(json.loads, lines)}
+    return [replace(x, instruction=told[x.instruction]) for x in items if x.instruction in told]
 
 
 def rank_offered(items: Sequence[CallerItem], ranker: str) -> list[list[Contract]]:
@@ -181,6 +190,7 @@ def main() -> None:
     parser.add_argument("--arms", default="baselines,untuned,one,three")
     parser.add_argument("--none", type=int, default=60)
     parser.add_argument("--threads", type=int)
+    parser.add_argument("--language")
     options = parser.parse_args()
     from transformers import AutoTokenizer
 
@@ -188,6 +198,8 @@ def main() -> None:
     random.Random(3).shuffle(requests)
     requests = requests[: options.requests or None]
     right, none = make_items(requests, options.candidates, seed=3)
+    if options.language:
+        right, none = (translate(items, options.language) for items in (right, none))
     none = none[: options.none]
     servers = len({item.row["server_id"] for item in right})
     print(f"{len(right)} requests, {servers} servers, {options.candidates} candidates")

@@ -110,7 +110,7 @@ def _tell_line(line: Line) -> list[str]:
 def tabulate_deep(lines: Sequence[Line]) -> str:
     """Means over sets of every measure and strategy: each set counts the same."""
     rows = [
-        [name, *(f"{_average(lines, name, measure):.3f}" for measure in MEASURES)]
+        [name, *(f"{np.mean([x.means[name][m] for x in lines]):.3f}" for m in MEASURES)]
         for name in lines[0].means
     ]
     return "\n".join(_make_table(("mean over sets", *MEASURES), rows))
@@ -121,10 +121,6 @@ def tabulate_suitability(found: Mapping[str, Mapping[str, Any]]) -> str:
     keys = list(next(iter(found.values())))
     rows = [[name, *(str(of[key]) for key in keys)] for name, of in found.items()]
     return "\n".join(["### No suitable tool", "", *_make_table(("set", *keys), rows)])
-
-
-def _average(lines: Sequence[Line], strategy: str, measure: str) -> float:
-    return sum(line.means[strategy][measure] for line in lines) / max(len(lines), 1)
 
 
 def _make_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:

@@ -115,25 +115,18 @@ def choose_fitted(sets: Iterable[str], left_out: str | None) -> list[str]:
     """The sets that weights are fitted on where `left_out` is measured: none of its family, none
     that is never fitted."""
     family = (left_out or "-").partition("-")[0]
-    return [n for n in sets if n not in NEVER_FITTED and (not left_out or _family(n) != family)]
-
-
-def _family(name: str) -> str:
-    return name.partition("-")[0]
+    return [n for n in sets if n not in NEVER_FITTED and n.partition("-")[0] != family]
 
 
 def _read_corpus(shared: Path) -> QuerySet:
     servers = tuple(_read_lines(shared / "smithery" / "servers.jsonl"))
     side = {True: HELD, False: FIT}
     requests = [
-        Request(row["instruction"], (row["tool_id"],), side[_is_tested(row["tool_id"])])
+        Request(row["instruction"], (row["tool_id"],), side[split_of(server) == TEST])
         for row in read_corpus(shared)
+        for server in [ToolId.parse(row["tool_id"]).server_id]
     ]
     return QuerySet(CORPUS, servers, tuple(keep_answerable(requests, servers)))
-
-
-def _is_tested(tool_id: str) -> bool:
-    return split_of(ToolId.parse(tool_id).server_id) == TEST
 
 
 def _read_metatool(folder: Path) -> QuerySet:

@@ -73,11 +73,15 @@ class OutcomeTable:
 
 def load_table(folder: Path) -> OutcomeTable:
     """Raises OSError, and ValueError for what no table left there."""
-    tasks, endpoints, outcomes = (list(_read_lines(folder / name)) for name in FILES)
+    texts = [(folder / name).read_text(encoding="utf-8") for name in FILES]
+    tasks, endpoints, outcomes = ([*map(json.loads, text.splitlines())] for text in texts)
     made = [ToolEndpoint(**endpoint) for endpoint in endpoints]
     keys = ("task", "endpoint")
     return OutcomeTable(
-        [TaskFacts(**{**task, **_make_tuples(task, "candidates", "curated")}) for task in tasks],
+        [
+            TaskFacts(**task | {name: tuple(task[name]) for name in ("candidates", "curated")})
+            for task in tasks
+        ],
         {item.id: item for item in made},
         {
             (outcome["task"], outcome["endpoint"]): TableCall(
@@ -96,17 +100,9 @@ def keep_task(task: BenchTask, candidates: Iterable[str], curated: Iterable[str]
     )  # fmt: skip
 
 
-def _make_tuples(row: Mapping[str, Any], *names: str) -> dict[str, tuple[Any, ...]]:
-    return {name: tuple(row[name]) for name in names}
-
-
 def _write_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
     lines = (json.dumps(row, ensure_ascii=False) for row in rows)
     path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-
-
-def _read_lines(path: Path) -> Iterable[dict[str, Any]]:
-    return map(json.loads, path.read_text(encoding="utf-8").splitlines())
 
 
 SHOWN = 5  # tools that the actor is shown

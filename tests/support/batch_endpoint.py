@@ -64,7 +64,9 @@ class BatchServer:
             output = [] if status == "failed" else alter([self._answer(item) for item in done])
             refused = [x for x in output if x.get("response", {}).get("status_code") != 200]
             if status in ("expired", "cancelled"):
-                refused += [_refuse(x["custom_id"], status) for x in requests[len(done) :]]
+                error = {"code": f"batch_{status}", "message": "It could not be executed."}
+                left = [x["custom_id"] for x in requests[len(done) :]]
+                refused += [{"id": "b", "custom_id": key, "error": error} for key in left]
             good = [item for item in output if item not in refused]
             completed = len(done) - sum(item in refused for item in output)
             batch |= {
@@ -99,11 +101,6 @@ class BatchServer:
         facts = {"created_at": int(time.time()), "request_counts": counts}
         self.batches[name] = {**results, **body, **begun, **facts}
         return self.batches[name]
-
-
-def _refuse(key: str, status: str) -> Body:
-    error = {"code": f"batch_{status}", "message": "This request could not be executed."}
-    return {"id": "b", "custom_id": key, "response": None, "error": error}
 
 
 @contextmanager

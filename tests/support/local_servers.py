@@ -39,10 +39,14 @@ def write_server(folder: Path, source: str = ECHO, name: str = "server.py") -> P
     return folder
 
 
+def write_file(path: Path, **servers: dict[str, Any]) -> CrawlPolicy:
+    path.write_text(json.dumps({"mcpServers": servers}))
+    return CrawlPolicy(base_url="", paths=(path,))
+
+
 def list_server(folder: Path, *words: str, **entry: Any) -> Listing:
     """The listing of one command in a folder: `python server.py` where no words are given."""
     command, *args = words or ("python", "server.py")
     about = {"command": command, "args": args, "cwd": str(folder), **entry}
-    (path := folder.parent / "mcp.json").write_text(json.dumps({"mcpServers": {"own": about}}))
-    [found] = read_files(CrawlPolicy(base_url="", paths=(path,)))
+    [found] = read_files(write_file(folder.parent / "mcp.json", own=about))
     return found

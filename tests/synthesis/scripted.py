@@ -79,6 +79,10 @@ def planned(
     return make_units(rows, near, policy)
 
 
+def only(answer: Sequence[WritingUnit], task: str) -> list[WritingUnit]:
+    return [unit for unit in answer if unit.task == task]
+
+
 def write_one(
     ledger: Ledger,
     rows: Sequence[Row],
@@ -89,7 +93,7 @@ def write_one(
     **answers: Any,
 ) -> tuple[dict[str, Json], list[str]]:
     """The first row of a task through a scripted endpoint, and the prompts that were asked."""
-    units = [each for each in planned(rows, policy, others(rows)) if each.task == task][:1]
+    units = only(planned(rows, policy, others(rows)), task)[:1]
     with openai_endpoint(scripted(**answers)) as endpoint:
         [row] = compose_rows(units, model_llm(ledger, endpoint.url, **model), policy)
         asked = [asked_of(body) for body in endpoint.requests]

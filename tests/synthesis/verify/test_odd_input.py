@@ -3,6 +3,7 @@
 import json
 from calendar import month_name
 from datetime import date, timedelta
+from functools import reduce
 from typing import Any
 
 import pytest
@@ -28,12 +29,6 @@ OPEN = {
     "inputSchema": {"type": "object", "properties": {"a": {}}},
 }
 VERDICTS = {"accept", "unsure", "reject"}
-
-
-def nested(depth: int, inner: Any = "x") -> Any:
-    for _ in range(depth):
-        inner = [inner]
-    return inner
 
 
 MEGABYTE = 1_000_000
@@ -63,7 +58,7 @@ CALLS = {
     "ten thousand elements": {"a": list(range(10_000))},
     "ten thousand words": {"a": [f"w{n}" for n in range(10_000)]},
     "ten thousand names": {f"p{n}": n for n in range(10_000)},
-    "deep list": {"a": nested(5_000)},
+    "deep list": {"a": reduce(lambda inner, _: [inner], range(5_000), "x")},
     "deep object": {"a": json.loads('{"a":' * 400 + "1" + "}" * 400)},
     "a megabyte": {"a": "word 9 " * 150_000},
     "huge number": {"a": 10**5000}, "tiny": {"a": 5e-324}, "infinite": {"a": float("inf")},

@@ -20,7 +20,7 @@ BUDGET = {
     "assets/vectors": (3_006, 19),
     "assets/synthesis": (10_288, 52),
     "assets/outcomes": (7_838, 41),
-    "training": (12_634, 82),
+    "training": (12_635, 82),
     "serving": (8_996, 42),
     "orchestration": (5_751, 36),
     "demo": (2_508, 21),

@@ -156,21 +156,21 @@ def test_a_thinned_curve_keeps_its_ends_and_its_order(losses, most):
 
 # A sidecar over a small base, of the rows of one marketplace: one epoch, rows of all lengths.
 SHORT = [2.091, 1.728, 1.525, 1.745, 2.522, 1.625, 1.369, 1.427, 1.51, 2.271, 1.521, 1.722]
+# A night's update of the shipped caller, over the rows of one new server.
+UPDATE = [0.157, 0.282, 0.243, 0.126, 0.252, 0.184, 0.258, 0.172, 0.487, 0.567]
 
 
 @cases(
-    "losses, passes",
-    (SHORT, True),
-    ([2.0, 1.9, 1.1, 1.2], True),
-    ([0.12, 0.2, 0.15, 0.25], True),  # low from the start
-    ([1.5, 1.4, 1.6, 4.0, 6.0, 9.0], False),
-    ([1.0, 1.1, 1.0, 1.6, 1.7, 1.6], False),
-    ([1.5, 1.5, 1.5, 1.5, 1.5, 1.5], False),  # flat
-    ([1.0, 2.0], False),
-)
-def test_a_loss_falls_by_its_ends_or_by_its_halves(tmp_path, losses, passes):
+    "start, losses, passes",
+    (None, SHORT, True), (None, [2.0, 1.9, 1.1, 1.2], True), ("general", UPDATE, True),
+    (None, [0.12, 0.2, 0.15, 0.25], True), (None, UPDATE, False), (None, [1.0, 2.0], False),
+    (None, [1.5, 1.4, 1.6, 4.0, 6.0, 9.0], False), (None, [1.0, 1.1, 1.0, 1.6, 1.7, 1.6], False),
+    (None, [1.5] * 6, False), ("general", [0.2, 0.3, 1.5, 3.0], False),
+)  # fmt: skip
+def test_a_loss_falls_by_its_ends_or_by_its_halves(tmp_path, start, losses, passes):
     some = 3 if len(losses) >= 6 else 1
     first, last = sum(losses[:some]) / some, sum(losses[-some:]) / some
-    card = {"name": "m", "role": "caller", "loss_first": first, "loss_last": last, "losses": losses}
+    ends = {"loss_first": first, "loss_last": last}
+    card = {"name": "m", "role": "caller", "start": start, "losses": losses} | ends
     [fell] = [rule for rule in check_adapter_rules(tmp_path, card) if rule.rule == "loss_fell"]
     assert fell.passed is passes

@@ -1,7 +1,7 @@
 """The adapters' table: which model was trained last for each role, on what, and how it went."""
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -54,27 +54,24 @@ ITEM_RULES = {"test_items": "There are test items, and the model could be asked 
 
 def check_adapter_rules(home: Path, card: Mapping[str, Any]) -> list[AuditVerdict]:
     """The audit: the loss is a number and fell, and the adapter can be read."""
-    first, last = card["loss_first"], card["loss_last"]
-    losses = [loss for loss in card["losses"] if not math.isfinite(loss)]
+    losses, last = card["losses"], card["loss_last"]
+    odd = sum(not math.isfinite(loss) for loss in losses)
+    # Each step learns from other rows: of a dozen the ends alone rose (1.78 to 1.84) where the
+    # halves fell (1.87 to 1.64).
+    half = len(losses) // 2
+    fell = bool(half) and mean(losses[half:]) < mean(losses[:half])
     low = _LOW_UPDATE if card.get("start") else _LOW
     problem = find_weights_flaw(card["role"], get_model_folder(home, card["name"]))
     return [
-        AuditVerdict("loss_is_a_number", not losses, f"{len(losses)} steps without a finite loss"),
+        AuditVerdict("loss_is_a_number", not odd, f"{odd} steps without a finite loss"),
         AuditVerdict(
             "loss_fell",
-            last < first or last <= low or _is_half_lower(card["losses"]),
-            f"{first} to {last}",
-            f"a lower loss at the end or in the second half, or at most {low}",
+            fell or last <= low,
+            f"{card['loss_first']} to {last}",
+            f"a lower loss in the second half, or at most {low} at the end",
         ),
         AuditVerdict("adapter_loads", problem is None, problem or "weights read"),
     ]
-
-
-def _is_half_lower(losses: Sequence[float]) -> bool:
-    """Whether the second half's mean is below the first half's. Each update learns from other rows:
-    of a dozen updates the ends alone rose (1.78 to 1.84) where the halves fell (1.87 to 1.64)."""
-    half = len(losses) // 2
-    return half > 1 and mean(losses[half:]) < mean(losses[:half])
 
 
 Row = dict[str, Any]

@@ -156,7 +156,6 @@ def test_a_thinned_curve_keeps_its_ends_and_its_order(losses, most):
 
 # A sidecar over a small base, of the rows of one marketplace: one epoch, rows of all lengths.
 SHORT = [2.091, 1.728, 1.525, 1.745, 2.522, 1.625, 1.369, 1.427, 1.51, 2.271, 1.521, 1.722]
-# A night's update of the shipped caller, over the rows of one new server.
 UPDATE = [0.157, 0.282, 0.243, 0.126, 0.252, 0.184, 0.258, 0.172, 0.487, 0.567]
 
 

@@ -303,7 +303,9 @@ class OfflineSpeaker:
     ) -> ChatTurn:
         last = messages[-1]
         requests = [at for at, message in enumerate(messages) if _has_asked(message)]
-        request = _find_request(messages[: requests[0]] if requests else messages)
+        end = requests[0] if requests else len(messages)
+        told = [str(each["content"]) for each in messages[:end] if each["role"] == "user"]
+        request = told[-1] if told else ""
         if not requests and not tools:
             return _make_turn(write_block(None, " ".join(request.split())))
         if not tools or str(last["content"]).startswith("No tool surely fits"):
@@ -335,10 +337,6 @@ def _find_nearest(tools: Sequence[Mapping[str, Any]], request: str) -> int:
 
     texts = [(tool["function"]["name"], tool["function"]["description"]) for tool in tools]
     return int(BM25.build([f"{name} {about}" for name, about in texts]).score(request).argmax())
-
-
-def _find_request(messages: Sequence[Mapping[str, Any]]) -> str:
-    return next((str(each["content"]) for each in reversed(messages) if each["role"] == "user"), "")
 
 
 def _make_turn(text: str, *calls: tuple[str, Any]) -> ChatTurn:

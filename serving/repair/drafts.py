@@ -133,7 +133,8 @@ def _fold_key(key: Any) -> str:
 def _read_object(value: Mapping[str, Any], depth: int, strict: bool) -> Iterator[DraftCall]:
     folded = {_fold_key(key): item for key, item in reversed(dict(value).items())}
     call = _read_call(folded, value, strict)
-    if call is not None and ("arguments" in folded or not _holds_calls(folded)):
+    holders = [key for key in (*_CALLS, *_HOLDERS) if isinstance(folded.get(key), list | Mapping)]
+    if call is not None and ("arguments" in folded or not holders):
         yield call
         return
     listed = [key for key in _CALLS if isinstance(folded.get(key), list | str) and folded[key]]
@@ -150,10 +151,6 @@ def _read_object(value: Mapping[str, Any], depth: int, strict: bool) -> Iterator
                 return
     if call is not None:
         yield call
-
-
-def _holds_calls(folded: Mapping[str, Any]) -> bool:
-    return any(isinstance(folded.get(key), list | Mapping) for key in (*_CALLS, *_HOLDERS))
 
 
 def _read_calls(value: Any, depth: int, strict: bool = False) -> Iterator[DraftCall]:

@@ -68,7 +68,8 @@ class Runs:
         counts: dict[tuple[str, str], int] = {}
         for name in MARKETS:
             result = self.run("nightly", name)
-            assert result.success, list_failures(result)
+            failed = [each for each in result.all_events if each.is_step_failure]
+            assert not failed, [one.step_failure_data.error_display_string for one in failed]
             for key, count in self.warehouse.ledger.counts(run_id=result.run_id).items():
                 counts[key] = counts.get(key, 0) + count
         return counts
@@ -87,11 +88,6 @@ class Runs:
         given |= {"requests_per_second": 0, "allow_loopback": True}
         policies = {name: CrawlPolicy(base_url=self.sites[name], **given) for name in MARKETS}
         return build_defs(resources={"crawlers": policies})
-
-
-def list_failures(result: dg.ExecuteInProcessResult) -> list[str]:
-    failed = [event for event in result.all_events if event.is_step_failure]
-    return [f"{one.step_key}: {one.step_failure_data.error_display_string}" for one in failed]
 
 
 def list_failed_checks(result: dg.ExecuteInProcessResult) -> dict[str, str]:

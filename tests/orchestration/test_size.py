@@ -12,7 +12,7 @@ from tests.support.paths import ROOT
 
 # Folder: (lines at most, modules at most), of Python files; bundles of the demo do not count.
 BUDGET = {
-    "warehouse": (7_377, 48),
+    "warehouse": (7_379, 48),
     "assets/marketplaces": (6_044, 37),
     "assets/servers": (11_710, 53),
     "assets/contracts": (8_675, 35),
@@ -20,8 +20,8 @@ BUDGET = {
     "assets/vectors": (3_006, 19),
     "assets/synthesis": (10_288, 52),
     "assets/outcomes": (7_838, 41),
-    "training": (12_635, 82),
-    "serving": (8_996, 42),
+    "training": (12_637, 82),
+    "serving": (8_991, 42),
     "orchestration": (5_751, 36),
     "demo": (2_508, 21),
     "extensions/batch": (1_264, 7),

@@ -350,9 +350,8 @@ def test_a_secret_in_an_answer_is_in_no_row(bench: Bench) -> None:
 
 
 def test_a_password_made_up_for_a_tool_stays_and_a_key_that_a_model_proposes_does_not(bench):
-    lock = {"properties": {"password": {"type": "string"}}, "required": ["password"]}
-    tools = FETCH, {"name": "lock_sheet", "inputSchema": {"type": "object"} | lock}
-    market = Explored(bench, PARCELS, tools)
+    schema = json.loads(json.dumps(SHEET).replace("sheet", "password"))
+    market = Explored(bench, PARCELS, (FETCH, {"name": "lock_sheet", "inputSchema": schema}))
     with openai_endpoint([Say(PROPOSED.replace("ZX-9", KEY, 1))]) as endpoint:
         market.ask("m-1", endpoint.url)
         market.explore()

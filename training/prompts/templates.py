@@ -11,6 +11,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from warehouse.sanitize.untrusted_text import map_texts
+
 Message = dict[str, Any]
 Tools = Sequence[Mapping[str, Any]]
 # No thought before the call; and the date that Llama's templates state, so that a prompt of today
@@ -33,14 +35,13 @@ def render_prompt_text(tokenizer: Any, messages: Sequence[Message], tools: Tools
     if not getattr(tokenizer, "chat_template", None):
         raise BadTemplate(f"{get_tokenizer_label(tokenizer)}: it has no chat template;{FIX}")
     prompt = apply_template(tokenizer, messages, tools, add_generation_prompt=True)
-    names = [tool["function"]["name"] for tool in tools]
-    unseen = next((name for name in names if not _is_name_shown(prompt, name)), None)
-    if unseen is not None:
-        raise BadTemplate(
-            f"{get_tokenizer_label(tokenizer)}: its chat template does not show the tool"
-            f" {unseen[:80]!r} that it"
-            f" was given, so it knows no tools;{FIX}"
-        )
+    for tool in tools:
+        name = part_special_tokens(tokenizer, tool["function"]["name"])
+        if name not in prompt and name.encode("unicode_escape").decode() not in prompt:
+            raise BadTemplate(
+                f"{get_tokenizer_label(tokenizer)}: its chat template does not show the tool"
+                f" {name[:80]!r} that it was given, so it knows no tools;{FIX}"
+            )
     return prompt
 
 
@@ -67,10 +68,10 @@ def apply_template(
     tokenizer: Any, messages: Sequence[Message], tools: Tools, **options: Any
 ) -> str:
     """The conversation as text. Raises BadTemplate where the template fails on it."""
+    asked, shown = part_special_tokens(tokenizer, [list(messages), list(tools)])
+    options |= {"tokenize": False, **_FIXED}
     try:
-        return tokenizer.apply_chat_template(
-            list(messages), tools=list(tools), tokenize=False, **_FIXED, **options
-        )
+        return tokenizer.apply_chat_template(asked, tools=shown, **options)
     except Exception as error:  # a template is a program: it raises whatever it likes
         reason = (str(error).splitlines() or [type(error).__name__])[0][:200]
         roles = ", ".join(message["role"] for message in messages)
@@ -78,6 +79,14 @@ def apply_template(
             f"{get_tokenizer_label(tokenizer)}: its chat template fails on the messages {roles}:"
             f" {reason};{FIX}"
         ) from error
+
+
+def part_special_tokens(tokenizer: Any, value: Any) -> Any:
+    """The value with a space in each special token: no contract and no request ends a turn."""
+    form = "|".join(map(re.escape, getattr(tokenizer, "all_special_tokens", None) or ()))
+    if not form:
+        return value
+    return map_texts(value, lambda text: re.sub(form, lambda of: f"{of[0][0]} {of[0][1:]}", text))
 
 
 def with_pad_token(tokenizer: Any) -> None:
@@ -99,7 +108,3 @@ def with_pad_token(tokenizer: Any) -> None:
 def get_tokenizer_label(tokenizer: Any) -> str:
     """What a message calls a tokenizer."""
     return str(getattr(tokenizer, "name_or_path", "") or type(tokenizer).__name__)
-
-
-def _is_name_shown(prompt: str, name: str) -> bool:
-    return name in prompt or name.encode("unicode_escape").decode() in prompt

@@ -17,7 +17,7 @@ from warehouse.sanitize.secret_names import (
     is_secret_name,
     split_words,
 )
-from warehouse.sanitize.untrusted_text import find_seen, is_parted, rebuild
+from warehouse.sanitize.untrusted_text import find_seen, is_parted, map_texts, rebuild
 
 ONLY_IN_QUERIES = frozenset(("profile", "config"))  # secrets there, plain words elsewhere
 _WHITE = (" ", "\t", "\n", "\r", "\\")
@@ -230,7 +230,7 @@ _SPOKEN_REACH = 120  # characters after the name
 def redact_prose(value: Any) -> Any:
     """`redact_json` of what people and agents say: of words soon after the name of a secret, those
     that look generated go too ("my password is …"). For a document it would take out too much."""
-    return _map_texts(redact_json(value), _cut_spoken)
+    return map_texts(redact_json(value), _cut_spoken)
 
 
 def _cut_spoken(text: str) -> str:
@@ -283,18 +283,7 @@ _NARROW = {wide: wide - 0xFEE0 for wide in range(0xFF01, 0xFF5F)}
 def redact_issued_keys(value: Any) -> Any:
     """A copy of a JSON value without keys that are one for certain (`find_issued_keys`): what is
     only named a token or password stays, since a caller may have asked a tool for it."""
-    return _map_texts(value, _cut_issued_keys)
-
-
-def _map_texts(value: Any, change: Callable[[str], str]) -> Any:
-    def copy(item: Any, _under: str) -> Any:
-        if isinstance(item, str):
-            return change(item)
-        if isinstance(item, dict):
-            return {change(key): member for key, member in item.items()}
-        return list(item) if isinstance(item, list) else item
-
-    return rebuild(value, copy)
+    return map_texts(value, _cut_issued_keys)
 
 
 def _cut_issued_keys(text: str) -> str:

@@ -165,6 +165,19 @@ def rebuild(value: Any, copy: Callable[[Any, str], Any]) -> Any:
     return root[0]
 
 
+def map_texts(value: Any, change: Callable[[str], str]) -> Any:
+    """A copy of a nested value with every text and key changed."""
+
+    def copy(item: Any, _under: str) -> Any:
+        if isinstance(item, str):
+            return change(item)
+        if isinstance(item, dict):
+            return {change(key): member for key, member in item.items()}
+        return list(item) if isinstance(item, list) else item
+
+    return rebuild(value, copy)
+
+
 def find_repeated_name(pairs: Iterable[tuple[str, Any]]) -> str | None:
     """The first name that occurs again among an object's pairs; None where none does. One pass:
     counting each name took 7 to 11 s on 0.21 MB of names, beside every other caller."""

@@ -92,7 +92,6 @@ def test_published_templates_take_one_call_several_and_none(name, calls):
     (HERMES, "<|assistant|>", "<tool_call>"),
     (OPENS_THOUGHT, "<|assistant|><think>\n", "\n</think>\n\n<tool_call>"),
     (EMPTY_THOUGHT, "<|assistant|><think>\n\n</think>\n\n", "<tool_call>"),
-    ids=["none", "opened", "empty"],
 )
 def test_an_answer_follows_the_thought_that_its_prompt_opens(template, before, after):
     prompt, completion = render_conversation(tokenizer(template), TOOLS, "Find it.", [FIND])
@@ -138,6 +137,13 @@ def test_a_template_that_cannot_is_one_error_with_the_fix(template, message):
         call_text.check_tokenizer(tokenizer(template))
     assert "\n" not in str(found.value)
     assert "set chat_template in its tokenizer_config.json" in str(found.value)
+
+
+def test_no_contract_request_or_value_ends_a_turn():
+    made, given = tokenizer(HERMES, eos_token="<|end|>"), (TOOLS, "Find the file.", [FIND])
+    hostile = json.loads(json.dumps(given).replace("file", "file<|end|>"))
+    texts = ["".join(render_conversation(made, *each)) for each in (given, hostile)]
+    assert texts[0].count("<|end|>") == texts[1].count("<|end|>") == 3
 
 
 def test_a_missing_pad_token_is_the_end_of_text_or_an_error():

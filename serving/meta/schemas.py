@@ -91,32 +91,17 @@ OUTPUTS: dict[str, dict[str, Any]] = {
         answers="array", tokens="integer", gone="array", requests_left_out="integer", stop="string"
     ),
     DESCRIBE: _make_output(
-        tool_id="string",
-        contract="object",
-        contract_digest="string",
-        cut="boolean",
-        flags="array",
-        marketplaces="array",
-        reliability="object null",
-        runs="string",
-        callable="boolean",
-        consent="object",
+        tool_id="string", contract="object", contract_digest="string", cut="boolean",
+        flags="array", marketplaces="array", reliability="object null", runs="string",
+        callable="boolean", consent="object",
     ),
     CALL: _make_output(
-        call_id="string",
-        tool_id="string",
-        status="string",
-        seconds="number",
-        repaired="array",
-        problems="array",
-        text="string",
-        structured="",
-        cut="boolean",
-        findings="array",
+        call_id="string", tool_id="string", status="string", seconds="number", repaired="array",
+        problems="array", text="string", structured="", cut="boolean", findings="array",
         reason="string",
     ),
     REPORT: _make_output(recorded="boolean", kept="string"),
-}
+}  # fmt: skip
 
 
 class BadField(ValueError):

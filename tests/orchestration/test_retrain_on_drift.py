@@ -22,8 +22,8 @@ from warehouse.storage.digest import digest
 from warehouse.store import Warehouse
 
 
-def publish(home: Path, tools: dict[str, str]) -> str:
-    """Snapshots and a training set of the given tools (name -> contract version)."""
+def publish(home: Path, tools: dict[str, str], held: int = 8) -> str:
+    """Snapshots and a training set of tools (name -> contract version), each with `held` tests."""
     tables = Warehouse(home=home, state=home / "state").tables
     digests = {tool: f"c1:{digest([tool, version])}" for tool, version in tools.items()}
     rows = [
@@ -32,9 +32,11 @@ def publish(home: Path, tools: dict[str, str]) -> str:
     ]
     tables.promote(tables.stage(CLEAR, CLEAR.frame(rows), "registry"), "run", [])
     pairs = [
-        {"pair_id": f"{name}-{n}", "server_id": "npm:s", "split": "train", "contract_digest": name}
+        {"pair_id": f"{name}-{split}{n}", "server_id": "npm:s", "tool": f"{n}", "split": split}
+        | {"contract_digest": name}
         for name in digests.values()
-        for n in range(10)
+        for split, count in (("train", 10), ("seen_tool", held))
+        for n in range(count)
     ]
     head = tables.promote(tables.stage(TRAINING_SET, TRAINING_SET.frame(pairs)), "run", [])
     contracts = {f"npm:s::{tool}": name for tool, name in digests.items()}
@@ -94,6 +96,8 @@ def test_a_shipped_model_without_lessons_waits_for_new_contracts(home, instance)
     tables = Warehouse(home=home, state=home / "state").tables
     tables.promote(tables.stage(spec, spec.frame([])), "run", [])
     assert isinstance(decide_all(home)["caller"], SkipDecision)
+    publish(home, {"a": "1", "b": "1", "c": "2"}, held=7)
+    assert "ask for 7 tools that are new" in decide_all(home)["caller"].why[-1]
     publish(home, {"a": "1", "b": "1", "c": "2"})
     assert isinstance(decide_all(home)["caller"], RetrainDecision)
 

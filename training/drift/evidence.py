@@ -11,6 +11,7 @@ import polars as pl
 
 from assets.contracts.tool_id import ToolId
 from training.adapter_table import make_adapter_table
+from training.caller.shipped import read_caller_card
 from training.drift.decide import HomeFacts, RoleEvidence, read_gains
 from training.evaluation.metrics import bootstrap_difference
 from training.releases.champion import (
@@ -19,10 +20,12 @@ from training.releases.champion import (
     read_last_attempt_time,
     read_last_trained_set,
 )
-from training.role import BASE, find_role, is_same_base
+from training.releases.in_service import find_model_in_service
+from training.role import BASE, CALLER, find_role, is_same_base
 from training.runtime.model_store import read_model_card, select_recipe
+from training.sets.build import read_known_contracts
 from training.sets.set_audit import load_manifest
-from training.sets.split import TRAIN
+from training.sets.split import SEEN_TOOL, TRAIN, UNSEEN_TOOL
 from training.sets.training_set import TRAINING_SET
 from warehouse.json_types import Row
 from warehouse.store import Warehouse
@@ -75,7 +78,22 @@ def _read_role(
         sum(contract not in learnt for contract in contracts),
         list_changed_settings(home, role, recipe),
         read_gains(list_attempts(home, role)),
+        _count_testable(warehouse) if role == CALLER else None,
     )
+
+
+def _count_testable(warehouse: Warehouse) -> int | None:
+    """Held-out tools of learnt servers whose contract the caller in service has not learnt: an
+    update is promoted on their requests. None of a caller that learnt nothing."""
+    serving = find_model_in_service(warehouse.home, CALLER).model
+    card = read_caller_card(warehouse.home, serving)
+    if card is None:
+        return None
+    known = read_known_contracts(warehouse, card.get("training_set"))
+    rows = warehouse.tables.read(TRAINING_SET).filter(
+        pl.col("split").is_in([SEEN_TOOL, UNSEEN_TOOL])
+    )
+    return rows.filter(~pl.col("contract_digest").is_in(known)).n_unique(["server_id", "tool"])
 
 
 def _find_set_without_lessons(warehouse: Warehouse, role: str) -> str | None:

@@ -126,15 +126,7 @@ def _replace_part(facts: Facts, key: str, of: str | None, make: Callable[[Any], 
 
 
 _OPERATIONS: dict[str, Callable[..., None]] = {
-    "set": _set,
-    "add": _add,
-    "remove": _remove,
-    "move": _move,
-    "copy": _copy,
-    "update": _update,
-    "increase": _add_number,
-    "append": _append,
-    "drop": _drop,
-    "replace": _replace,
-}
+    "set": _set, "add": _add, "remove": _remove, "move": _move, "copy": _copy, "update": _update,
+    "increase": _add_number, "append": _append, "drop": _drop, "replace": _replace,
+}  # fmt: skip
 _PARTS = {"to": "value", "with": "members"}  # how a change calls them, where Python cannot

@@ -168,8 +168,7 @@ UPDATE = [0.157, 0.282, 0.243, 0.126, 0.252, 0.184, 0.258, 0.172, 0.487, 0.567]
 )  # fmt: skip
 def test_a_loss_falls_by_its_ends_or_by_its_halves(tmp_path, start, losses, passes):
     some = 3 if len(losses) >= 6 else 1
-    first, last = sum(losses[:some]) / some, sum(losses[-some:]) / some
-    ends = {"loss_first": first, "loss_last": last}
+    ends = {"loss_first": sum(losses[:some]) / some, "loss_last": sum(losses[-some:]) / some}
     card = {"name": "m", "role": "caller", "start": start, "losses": losses} | ends
     [fell] = [rule for rule in check_adapter_rules(tmp_path, card) if rule.rule == "loss_fell"]
     assert fell.passed is passes

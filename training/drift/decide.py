@@ -212,13 +212,13 @@ def estimate_gain(
 
 
 def read_gains(attempts: Iterable[Mapping[str, Any]]) -> tuple[MeasuredGain, ...]:
-    """The gains that lines {at, attempt: {model, new_tools}} of a role's history hold; the first
-    line of a model counts."""
+    """The gains that lines {at, attempt: {model, new_tools, promoted}} of a role's history hold;
+    the first line of a model counts. What was refused without such a request gained nothing."""
     gains: dict[str, MeasuredGain] = {}
     for line in attempts:
         attempt = line.get("attempt") or {}
         figure = attempt.get("new_tools")
-        if figure and figure["n"]:
+        if figure and (figure["n"] or attempt.get("promoted") is False):
             gains.setdefault(str(attempt.get("model")), MeasuredGain(float(line["at"]), **figure))
     return tuple(gains.values())
 

@@ -75,7 +75,8 @@ def translate(items: Sequence[CallerItem], language: str) -> list[CallerItem]:
     """Those whose request is there in a language, among the same tools."""
     lines = Path(__file__).with_name("translated_requests.jsonl").read_text("utf-8").splitlines()
     told = {line["en"]: line[language] for line in map(json.loads, lines)}
-    return [replace(x, instruction=told[x.instruction]) for x in items if x.instruction in told]
+    kept = [item for item in items if item.instruction in told]
+    return [replace(x, row=x.row | {"instruction": told[x.instruction]}) for x in kept]
 
 
 def rank_offered(items: Sequence[CallerItem], ranker: str) -> list[list[Contract]]:

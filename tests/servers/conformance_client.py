@@ -29,7 +29,10 @@ def main(url: str, scenario: str, facts: dict[str, Any]) -> None:
     home = Path(tempfile.mkdtemp())
     accounts, server = OAuthAccounts(home), f"remote:{url}"
     if scenario.startswith("auth/"):
-        print(log_in(url, server, home, show=consent, timeout_s=20, choice=choose_client(facts)))
+        os.environ["CLIENT_SECRET"] = str(facts.get("client_secret", ""))
+        secret = "env:CLIENT_SECRET" if facts.get("client_secret") else None
+        registered = OAuthChoice(client_id=facts.get("client_id"), client_secret=secret)
+        print(log_in(url, server, home, show=consent, timeout_s=20, choice=registered))
     limits = replace(PATIENT, start_s=30.0, list_s=15.0)
     policy = RemotePolicy(allow_loopback=True, wall_s=50)
     auth = accounts.auth(server, url)
@@ -41,13 +44,6 @@ def main(url: str, scenario: str, facts: dict[str, Any]) -> None:
         for name, tool in tools.items()
     ]
     anyio.run(call_all, url, DeployPolicy(home, accounts=accounts), tools, calls)
-
-
-def choose_client(facts: dict[str, Any]) -> OAuthChoice:
-    """A client that the scenario has registered."""
-    os.environ["CLIENT_SECRET"] = str(facts.get("client_secret", ""))
-    secret = "env:CLIENT_SECRET" if facts.get("client_secret") else None
-    return OAuthChoice(client_id=facts.get("client_id"), client_secret=secret)
 
 
 def consent(url: str) -> None:

@@ -149,11 +149,15 @@ def sitemap(*locs: str, lastmod: str = "", index: bool = False) -> FetchedPage:
     return FetchedPage("sitemap.xml", "application/xml", f"<{outer}>{rows}</{outer}>".encode())
 
 
+def read_mcpso(body: bytes) -> list[Any]:
+    return MCPSO.parse({"html": body.decode(), "rendered": None}, MCPSO_REF)
+
+
 MCPSO_REF = RecordRef("quill", "https://mcp.so/servers/quill")
 
 
 def test_a_page_gives_its_facts_and_names_the_rule_that_found_its_config():
-    (found,) = MCPSO.parse({"html": mcpso_page().decode(), "rendered": None}, MCPSO_REF)
+    (found,) = read_mcpso(mcpso_page())
     assert (found.native_id, found.name) == ("quill", "Quill")
     assert found.repository == "https://github.com/acme/quill"
     assert found.updated_at == "2026-09-10T10:00:00Z"

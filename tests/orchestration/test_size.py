@@ -20,7 +20,7 @@ BUDGET = {
     "assets/vectors": (3_006, 19),
     "assets/synthesis": (10_288, 52),
     "assets/outcomes": (7_830, 41),
-    "training": (12_658, 82),
+    "training": (12_659, 82),
     "serving": (8_976, 42),
     "orchestration": (5_751, 36),
     "demo": (2_508, 21),

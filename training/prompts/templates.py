@@ -83,7 +83,8 @@ def apply_template(
 
 def part_special_tokens(tokenizer: Any, value: Any) -> Any:
     """The value with a space in each special token: no contract and no request ends a turn."""
-    form = "|".join(map(re.escape, getattr(tokenizer, "all_special_tokens", None) or ()))
+    tokens = getattr(tokenizer, "all_special_tokens", None) or ()
+    form = "|".join(map(re.escape, filter(None, tokens)))
     if not form:
         return value
     return map_texts(value, lambda text: re.sub(form, lambda of: f"{of[0][0]} {of[0][1:]}", text))

@@ -66,7 +66,7 @@ class BatchServer:
             if status in ("expired", "cancelled"):
                 error = {"code": f"batch_{status}", "message": "It could not be executed."}
                 left = [x["custom_id"] for x in requests[len(done) :]]
-                refused += [{"id": "b", "custom_id": key, "error": error} for key in left]
+                refused += [{"custom_id": key, "response": None, "error": error} for key in left]
             good = [item for item in output if item not in refused]
             completed = len(done) - sum(item in refused for item in output)
             batch |= {
